@@ -57,7 +57,7 @@ struct cg_http_req {
         uint64_t received, max_body;
         struct req_times times;
         int status;
-        bool head_done, head_given, curl_paused, ended, aborted, calling, sent;
+        bool head_done, head_given, curl_paused, ended, aborted, calling;
         int code; /* 0: complete; else of err */
         struct cg_err err;
         char errbuf[CURL_ERROR_SIZE];
@@ -206,7 +206,6 @@ static size_t on_header(char *p, size_t size, size_t n, void *data)
         size_t len = n * size;
 
         r->times.idle_since_ms = cg_now_ms();
-        r->sent = true;
         if (r->head_done) /* trailers, which nothing here needs */
                 return len;
         if (len >= 5 && strncasecmp(p, "HTTP/", 5) == 0) /* another head: what came before was 1xx */
@@ -374,7 +373,6 @@ static void read_results(struct cg_http *h)
         while ((m = h->curl.multi_info_read(h->multi, &left))) {
                 struct cg_http_req *r = NULL;
                 CURLcode code = m->data.result;
-                long sent = 0;
 
                 if (m->msg != CURLMSG_DONE)
                         continue;
@@ -382,8 +380,6 @@ static void read_results(struct cg_http *h)
                         ;
                 if (!r) /* a callback has aborted it */
                         continue;
-                h->curl.easy_getinfo(r->easy, CURLINFO_REQUEST_SIZE, &sent);
-                r->sent |= sent > 0;
                 if (code != CURLE_OK)
                         fail_by_curl(r, code);
                 detach(r);
@@ -432,7 +428,6 @@ static void on_timer(uv_timer_t *t)
 
                 if (!at || at > now)
                         continue;
-                r->sent = true; /* nobody knows */
                 if (at == r->times.deadline_ms)
                         fail(r, CG_E_TIMEDOUT, "no complete answer within %lld ms",
                              (long long)r->times.total_ms);
@@ -779,7 +774,7 @@ int cg_http_start(struct cg_http *h, const struct cg_http_request *q, const stru
         r->times.total_ms = q->total_ms;
         r->times.idle_since_ms = cg_now_ms();
         r->times.deadline_ms = q->total_ms ? r->times.idle_since_ms + q->total_ms : 0;
-        cg_buf_init(&r->head, q->max_head ?: CG_HTTP_MAX_HEAD);
+        cg_buf_init(&r->head, CG_HTTP_MAX_HEAD);
         cg_buf_init(&r->in, 2 * CG_HTTP_MAX_HELD);
         if (h->closing)
                 e = cg_fail(err, CG_E_CLOSED, "HTTP is being ended");
@@ -854,11 +849,6 @@ char *cg_http_take_body(struct cg_http_req *r, size_t *skip, size_t *len)
 enum cg_addr_class cg_http_peer(const struct cg_http_req *r)
 {
         return r->address.peer;
-}
-
-bool cg_http_was_sent(const struct cg_http_req *r)
-{
-        return r->sent;
 }
 
 /* ---- URLs */

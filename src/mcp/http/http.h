@@ -37,7 +37,6 @@ struct cg_http_request {
          * out to be closed. Without it such a request fails.
          */
         bool repeatable;
-        size_t max_head;              /* 0: CG_HTTP_MAX_HEAD */
         uint64_t max_body;            /* 0: no limit, for streams */
         int64_t connect_ms;           /* name, connection and TLS; 0: CG_HTTP_CONNECT_MS */
         int64_t idle_ms;              /* without a byte of the response; 0: no limit */
@@ -46,8 +45,8 @@ struct cg_http_request {
         const char *proxy, *no_proxy; /* NULL: of the environment; "": none */
         /*
          * The URL comes from a server at an address of the class @named_by, not from the user:
-         * fails (CG_E_INVAL, was_sent() false) before it connects to an address that this server
-         * may not name. What a proxy connects to is for the proxy to decide.
+         * fails (CG_E_INVAL) before it connects to an address that this server may not name. What a
+         * proxy connects to is for the proxy to decide.
          */
         bool foreign;
         enum cg_addr_class named_by;
@@ -77,8 +76,6 @@ int cg_http_status(const struct cg_http_req *r);
 const char *cg_http_header(const struct cg_http_req *r, const char *name, size_t nth);
 /* In end(): the request's body, to send again (returns), from *skip to *len; NULL: it has none. */
 char *cg_http_take_body(struct cg_http_req *r, size_t *skip, size_t *len);
-/* In end(): false when nothing of the request can have reached the server. */
-bool cg_http_was_sent(const struct cg_http_req *r);
 
 /*
  * In head() and end(): the class of the address that it was sent to, by cg_addr_class_here(). Of a
