@@ -67,6 +67,13 @@ static char *copy(const char *p, size_t len)
         return s;
 }
 
+static bool set_text(struct cg_event *e, const char *text)
+{
+        e->text = strdup(text);
+        e->text_len = cg_strlen(e->text);
+        return e->text != NULL;
+}
+
 struct cg_event *cg_event_text_new(enum cg_event_type type, const char *text)
 {
         struct cg_event *e = calloc(1, sizeof(*e));
@@ -74,9 +81,7 @@ struct cg_event *cg_event_text_new(enum cg_event_type type, const char *text)
         if (!e)
                 return NULL;
         e->type = type;
-        e->text_len = strlen(text);
-        e->text = copy(text, e->text_len);
-        return e->text ? e : cg_event_free(e);
+        return set_text(e, text) ? e : cg_event_free(e);
 }
 
 /* The first raw frame's bytes, which a NUL follows. The event holds the frame. */
@@ -133,9 +138,7 @@ static bool take_json(struct cg_event *e, struct cg_msg *m)
         }
         e->type = CG_EVENT_NOTICE;
         cg_err_prefix(&err, "the kernel sent %zu bytes of output that cannot be shown", len);
-        e->text = strdup(err.msg);
-        e->text_len = cg_strlen(e->text);
-        return e->text != NULL;
+        return set_text(e, err.msg);
 }
 
 /* Methods of questions about approval. */
@@ -255,9 +258,8 @@ static bool take_body(struct cg_event *e, struct cg_msg *m)
                 e->approval = m->id;
                 e->cell = (uint64_t)json_integer_value(json_object_get(o, "cell"));
                 e->json = cg_json_text(o, &e->json_len);
-                e->text = strdup(cg_json_text_of(o, "line"));
-                e->text_len = cg_strlen(e->text);
-                return e->args && e->server && e->tool && e->json && e->text &&
+                return e->args && e->server && e->tool && e->json &&
+                       set_text(e, cg_json_text_of(o, "line")) &&
                        (e->method || e->type == CG_EVENT_FUNCTION_CALL);
         case CG_EVENT_APPROVAL_CLOSED:
                 e->approval = m->id;
@@ -270,11 +272,11 @@ static bool take_body(struct cg_event *e, struct cg_msg *m)
                         e->approval = m->id;
                         e->cell = 0;
                 }
-                e->text = strdup(cg_json_text_of(o, json_object_get(o, "text") ? "text" : "line"));
+                if (!set_text(e, cg_json_text_of(o, json_object_get(o, "text") ? "text" : "line")))
+                        return false;
                 json_object_del(o, "text"); /* follows the content */
                 e->json = cg_json_text(o, &e->json_len);
-                e->text_len = cg_strlen(e->text);
-                return e->json && e->text;
+                return e->json != NULL;
         case CG_EVENT_SERVER_REQUEST:
                 return take_server_request(e, m, o);
         case CG_EVENT_PROGRESS:
@@ -283,12 +285,12 @@ static bool take_body(struct cg_event *e, struct cg_msg *m)
                 break;
         case CG_EVENT_COMMAND_RESULT:
                 e->status = status_of(cg_json_text_of(o, "status"));
-                e->text = strdup(text);
+                if (!set_text(e, text))
+                        return false;
                 json_object_del(o, "status");
                 json_object_del(o, "text"); /* follows the content */
                 e->json = cg_json_text(o, &e->json_len);
-                e->text_len = cg_strlen(e->text);
-                return e->json && e->text;
+                return e->json != NULL;
         case CG_EVENT_EXECUTE_INPUT:
                 e->execution_count = json_integer_value(json_object_get(o, "execution_count"));
                 return take_stream(e, m);
@@ -320,9 +322,7 @@ static bool take_body(struct cg_event *e, struct cg_msg *m)
         default:
                 break;
         }
-        e->text = strdup(text);
-        e->text_len = cg_strlen(e->text);
-        return e->text != NULL;
+        return set_text(e, text);
 }
 
 static bool fill(struct cg_event *e, struct cg_msg *m)

@@ -107,26 +107,17 @@ struct cg_package *cg_package_free(struct cg_package *p)
 /* ------------------------------------------------------------------ files */
 
 /* A new file of mode 0644, whatever the umask. */
-static int write_file(int at, const char *name, struct cg_slice text, bool sync, struct cg_err *err)
+int cg_package_add(struct cg_package *p, const char *name, struct cg_slice text, struct cg_err *err)
 {
-        cg_auto_fd int fd = openat(at, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
-        int r;
+        cg_auto_fd int fd = openat(p->fd, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
 
         if (fd < 0)
                 return cg_fail_errno(err, "cannot make %s", name);
-        if (text.len) {
-                r = cg_write_all(fd, text.p, text.len, err);
-                if (r < 0)
-                        return r;
-        }
-        if (fchmod(fd, 0644) < 0 || (sync && fsync(fd) < 0))
+        if (cg_write_all(fd, text.p, text.len, err) < 0)
+                return CG_E_SYS;
+        if (fchmod(fd, 0644) < 0 || (p->n_files++ < CG_GEN_FSYNC_FILES && fsync(fd) < 0))
                 return cg_fail_errno(err, "cannot finish %s", name);
         return 0;
-}
-
-int cg_package_add(struct cg_package *p, const char *name, struct cg_slice text, struct cg_err *err)
-{
-        return write_file(p->fd, name, text, p->n_files++ < CG_GEN_FSYNC_FILES, err);
 }
 
 /* 1: the regular file @name starts with @start; 0: it does not, or there is none. */
@@ -154,9 +145,7 @@ static int starts_with(int at, const char *name, const char *start, size_t len)
 int cg_package_put_root(struct cg_package *p, const char *name, const char *mark, struct cg_slice text,
                         struct cg_err *err)
 {
-        char temp[48];
         struct stat st;
-        int r;
 
         if (fstatat(p->out_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
                 if (!S_ISREG(st.st_mode) || !starts_with(p->out_fd, name, mark, strlen(mark)))
@@ -165,13 +154,7 @@ int cg_package_put_root(struct cg_package *p, const char *name, const char *mark
                 if ((size_t)st.st_size == text.len && starts_with(p->out_fd, name, text.p, text.len))
                         return 0;
         }
-        snprintf(temp, sizeof(temp), "%s.file", p->temp);
-        r = write_file(p->out_fd, temp, text, true, err);
-        if (r == 0 && renameat(p->out_fd, temp, p->out_fd, name) < 0)
-                r = cg_fail_errno(err, "cannot replace %s", name);
-        if (r < 0)
-                unlinkat(p->out_fd, temp, 0);
-        return r;
+        return cg_write_atomically_at(p->out_fd, name, text.p, text.len, 0644, err);
 }
 
 /* ------------------------------------------------------------------ replacing */

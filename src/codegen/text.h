@@ -21,6 +21,8 @@ static inline void cg_put_if(struct cg_buf *o, bool when, const char *s)
         if (when)
                 cg_buf_adds(o, s);
 }
+/* A slice without NUL bytes for "%.*s". */
+#define CG_SHOWN(s) (int)(s).len, (s).p
 static inline void cg_puts(struct cg_buf *o, struct cg_slice s)
 {
         cg_buf_add(o, s.p, s.len);

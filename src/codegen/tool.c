@@ -279,8 +279,7 @@ static void put_field_doc(struct cg_buf *o, const struct cg_class *c, const stru
         if (!d.len || text.failed < 0)
                 return;
         cg_put_if(o, o->len, "\n");
-        cg_puts(o, f->name);
-        cg_buf_adds(o, ": ");
+        cg_buf_addf(o, "%.*s: ", CG_SHOWN(f->name));
         for (const char *end = d.p + d.len, *p = d.p, *line; p < end; p = line) {
                 line = memchr(p, '\n', (size_t)(end - p));
                 line = line ? line + 1 : end;
@@ -338,9 +337,7 @@ static void put_class(struct cg_buf *o, const struct cg_class *c)
                 if (c->fields[i].name.len)
                         put_field_doc(&doc, c, &c->fields[i]);
 
-        cg_buf_adds(o, "\n\nclass ");
-        cg_puts(o, c->name);
-        cg_buf_addf(o, "(%s):\n", bases[base_of(c)]);
+        cg_buf_addf(o, "\n\nclass %.*s(%s):\n", CG_SHOWN(c->name), bases[base_of(c)]);
         cg_buf_fail(o, doc.failed);
         if (doc.len) {
                 cg_buf_adds(o, "    ");
@@ -352,14 +349,10 @@ static void put_class(struct cg_buf *o, const struct cg_class *c)
 
                 if (!f->name.len)
                         continue;
-                cg_buf_adds(o, "    ");
-                cg_puts(o, f->name);
-                cg_buf_adds(o, ": ");
-                cg_puts(o, f->annotation);
-                if (!f->required) {
-                        cg_buf_adds(o, takes_none(f->annotation) ? " = " : " | None = ");
-                        cg_buf_adds(o, is_unset(c, f) ? "UNSET" : "None");
-                }
+                cg_buf_addf(o, "    %.*s: %.*s", CG_SHOWN(f->name), CG_SHOWN(f->annotation));
+                if (!f->required)
+                        cg_buf_addf(o, "%s = %s", takes_none(f->annotation) ? "" : " | None",
+                                    is_unset(c, f) ? "UNSET" : "None");
                 cg_buf_adds(o, "\n");
         }
         if (!c->n_fields)
@@ -457,9 +450,7 @@ void cg_tool_put_module(struct cg_tool *t, struct cg_buf *o)
                 cg_put_str(o, t->returns);
                 cg_buf_adds(o, "])\n");
         } else {
-                cg_buf_adds(o, ", Params, ");
-                cg_puts(o, t->returns);
-                cg_buf_adds(o, ")\n");
+                cg_buf_addf(o, ", Params, %.*s)\n", CG_SHOWN(t->returns));
         }
 }
 

@@ -199,14 +199,9 @@ static struct cg_type container_type(struct cg_types *t, struct position p, cons
                 cg_gen_warn(t->report, CG_GEN_DEGRADED, at, "the annotation would be too long: typed as Any");
                 return cg_type_plain("Any");
         }
-        cg_buf_adds(&text, before);
-        cg_puts(&text, inner);
-        cg_buf_adds(&text, "]");
-        if (inner_spec.len) {
-                cg_buf_addf(&spec, several ? "%c(" : "%c", mark);
-                cg_puts(&spec, inner_spec);
-                cg_put_if(&spec, several, ")");
-        }
+        cg_buf_addf(&text, "%s%.*s]", before, CG_SHOWN(inner));
+        if (inner_spec.len)
+                cg_buf_addf(&spec, several ? "%c(%.*s)" : "%c%.*s", mark, CG_SHOWN(inner_spec));
         return cg_type_single(cg_arena_text(t->arena, &text), cg_arena_text(t->arena, &spec));
 }
 

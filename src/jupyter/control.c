@@ -19,18 +19,10 @@ static void handle(struct front *f, struct jreq *r)
                 cg_control_enqueue(f, r);
                 return;
         }
-        cg_jreq_begin(f, r);
-        switch (r->spec->kind) {
-        case KIND_RELAY:
+        if (r->spec->kind == KIND_RELAY)
                 cg_jreq_end_with_error(f, r, "BadRequest", "this request belongs to the shell channel");
-                break;
-        case KIND_COMM:
-        case KIND_UNKNOWN:
-                cg_jreq_finish(f, r);
-                break;
-        default:
+        else
                 cg_local_answer(f, r);
-        }
 }
 
 static bool too_early(const struct front *f, const struct jreq *r)

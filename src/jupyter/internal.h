@@ -9,16 +9,13 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/queue.h>
-#include <uv.h>
 #include "base/ceilings.h"
 #include "base/confirm.h"
 #include "base/secrets.h"
-#include "jupyter/loop.h"
 #include "cellgate.h"
 #include "jupyter/connection.h"
 #include "jupyter/front.h"
 #include "jupyter/iopub.h"
-#include "jupyter/message.h"
 #include "jupyter/peers.h"
 
 /* Limits of queued requests and their bytes; beyond them the shell socket is not read. */
@@ -262,7 +259,10 @@ void cg_front_add_past(struct front *f, struct cg_origin *o);
 void cg_queue_free_if_idle(struct front *f, struct shell_queue *q);
 
 /* local.c */
-/* Answers KIND_INFO, KIND_CONNECT, KIND_INTERRUPT and KIND_SHUTDOWN; takes @r. */
+/*
+ * Begins a request of any kind and ends it; takes @r. KIND_INFO, KIND_CONNECT, KIND_INTERRUPT and
+ * KIND_SHUTDOWN get their answers.
+ */
 void cg_local_answer(struct front *f, struct jreq *r);
 void cg_local_interrupt(struct front *f);
 

@@ -19,6 +19,7 @@ void cg_local_answer(struct front *f, struct jreq *r)
         struct cg_slice restart;
         char text[300];
 
+        cg_jreq_begin(f, r);
         switch (r->spec->kind) {
         case KIND_INFO:
                 cg_jreq_reply(f, r, (struct cg_slice){ f->info.content, f->info.len });

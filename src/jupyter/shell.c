@@ -243,12 +243,7 @@ static void run_one(struct front *f, struct shell_queue *q, struct jreq *r)
         case KIND_SIDE:
                 send_to_kernel(f, r, q == &f->control.queue ? q : NULL);
                 break;
-        case KIND_UNKNOWN:
-                cg_jreq_begin(f, r);
-                cg_jreq_finish(f, r);
-                break;
         default:
-                cg_jreq_begin(f, r);
                 cg_local_answer(f, r);
         }
 }
@@ -437,7 +432,6 @@ static int receive(struct front *f)
         }
         /* not queued after the cell that it is to interrupt */
         if (r->spec->kind == KIND_INTERRUPT) {
-                cg_jreq_begin(f, r);
                 cg_local_answer(f, r);
                 return 0;
         }

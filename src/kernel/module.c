@@ -362,8 +362,9 @@ PyObject *cg_py_module_init(void)
         cg_py_state(m)->cell = PyContextVar_New("cellgate_cell", NULL);
         if (!cg_py_state(m)->cell || PyModule_AddObjectRef(m, "cell", cg_py_state(m)->cell) < 0 ||
             PyModule_AddObjectRef(m, "before_interrupt", Py_None) < 0 ||
-            PyModule_AddObjectRef(m, "interrupt_in_loop", Py_None) < 0 || cg_py_add_output(m) < 0 ||
-            cg_py_add_requests(m) < 0 || cg_py_add_calls(m) < 0)
+            PyModule_AddObjectRef(m, "interrupt_in_loop", Py_None) < 0 ||
+            PyModule_AddFunctions(m, cg_py_output) < 0 || PyModule_AddFunctions(m, cg_py_requests) < 0 ||
+            PyModule_AddFunctions(m, cg_py_calls) < 0 || cg_py_add_calls(m) < 0)
                 Py_CLEAR(m);
         return m;
 }

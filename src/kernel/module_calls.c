@@ -379,7 +379,7 @@ static PyType_Spec calls_spec = {
         .slots = calls_slots,
 };
 
-static PyMethodDef methods[] = {
+PyMethodDef cg_py_calls[] = {
         { "goes_on", m_goes_on, METH_NOARGS, NULL },
         { "input", m_input, METH_VARARGS, NULL },
         { "tool_call", m_tool_call, METH_VARARGS, NULL },
@@ -396,7 +396,5 @@ int cg_py_add_calls(PyObject *module)
         int r = type ? PyModule_AddObjectRef(module, "Calls", type) : -1;
 
         Py_XDECREF(type);
-        if (r < 0)
-                return r;
-        return PyModule_AddFunctions(module, methods);
+        return r;
 }

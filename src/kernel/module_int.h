@@ -57,7 +57,7 @@ struct buffers {
 int cg_py_buffers_take(struct buffers *b, PyObject *seq);
 void cg_py_buffers_release(struct buffers *b);
 
-/* Add the functions of each file to the module. -1 with an exception. */
-int cg_py_add_output(PyObject *module);
-int cg_py_add_requests(PyObject *module);
+/* The functions of each file. */
+extern PyMethodDef cg_py_output[], cg_py_requests[], cg_py_calls[];
+/* Adds a class to the module. -1 with an exception. */
 int cg_py_add_calls(PyObject *module);

@@ -301,7 +301,7 @@ static PyObject *m_publish(PyObject *module, PyObject *args)
         Py_RETURN_NONE;
 }
 
-static PyMethodDef methods[] = {
+PyMethodDef cg_py_output[] = {
         { "write_stdout", m_write_stdout, METH_O, NULL },
         { "write_stderr", m_write_stderr, METH_O, NULL },
         { "write_bytes", m_write_bytes, METH_VARARGS, NULL },
@@ -310,8 +310,3 @@ static PyMethodDef methods[] = {
         { "publish", m_publish, METH_VARARGS, NULL },
         { NULL, NULL, 0, NULL },
 };
-
-int cg_py_add_output(PyObject *module)
-{
-        return PyModule_AddFunctions(module, methods);
-}

@@ -399,7 +399,7 @@ static PyObject *m_answer(PyObject *module, PyObject *args)
         Py_RETURN_NONE;
 }
 
-static PyMethodDef methods[] = {
+PyMethodDef cg_py_requests[] = {
         { "ready", m_ready, METH_VARARGS, NULL },
         { "request_fd", m_request_fd, METH_VARARGS, NULL },
         { "open_shell", m_open_shell, METH_VARARGS, NULL },
@@ -413,8 +413,3 @@ static PyMethodDef methods[] = {
         { "run", m_run, METH_VARARGS, NULL },
         { NULL, NULL, 0, NULL },
 };
-
-int cg_py_add_requests(PyObject *module)
-{
-        return PyModule_AddFunctions(module, methods);
-}

@@ -3,7 +3,6 @@
 
 #include "base/ceilings.h"
 #include "base/text.h"
-#include "base/wire.h"
 
 /* Added to the size of each item, so that empty messages cannot fill memory. */
 #define ITEM_COST 128
@@ -134,20 +133,17 @@ int cg_outq_text(struct cg_outq *q, unsigned flags, uint64_t cell, const char *t
 /* Is this an incomplete sequence that more bytes can complete? */
 static bool is_prefix(const unsigned char *p, size_t n)
 {
-        /* By the first byte: length, and the range of the second. */
-        static const struct {
-                unsigned char first, last, need, low, high;
-        } rows[] = { { 0xc2, 0xdf, 2, 0x80, 0xbf }, { 0xe0, 0xe0, 3, 0xa0, 0xbf },
-                     { 0xe1, 0xec, 3, 0x80, 0xbf }, { 0xed, 0xed, 3, 0x80, 0x9f },
-                     { 0xee, 0xef, 3, 0x80, 0xbf }, { 0xf0, 0xf0, 4, 0x90, 0xbf },
-                     { 0xf1, 0xf3, 4, 0x80, 0xbf }, { 0xf4, 0xf4, 4, 0x80, 0x8f } };
+        /* The range of a second byte has one of these ends, that of a later one both. */
+        static const unsigned char ends[] = { 0x80, 0xbf };
+        size_t need = cg_utf8_length(*p);
+        uint32_t cp;
 
-        for (size_t i = 0; i < CG_ARRAY_LEN(rows); i++) {
-                if (p[0] < rows[i].first || p[0] > rows[i].last || n >= rows[i].need)
-                        continue;
-                if (n > 1 && (p[1] < rows[i].low || p[1] > rows[i].high))
-                        return false;
-                return n < 3 || (p[2] & 0xc0) == 0x80;
+        for (size_t i = 0; i < CG_ARRAY_LEN(ends) && n < need; i++) {
+                unsigned char whole[] = { ends[i], ends[i], ends[i], ends[i] };
+
+                memcpy(whole, p, n);
+                if (cg_utf8_next(whole, need, &cp) == need)
+                        return true;
         }
         return false;
 }

@@ -13,7 +13,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "sandbox/names/names.h"
@@ -40,7 +39,7 @@ static int put(const char *path, const char *text)
         long n = cg_write_to(fd, text);
 
         cg_drop(fd, NULL);
-        return n < 0 ? -1 : 0;
+        return (int)n;
 }
 
 /* Verdict on @r of what makes @path, which is removed. */
@@ -110,7 +109,7 @@ static int by_tmpfile(const char *path)
 
 static int by_creat(const char *path)
 {
-        return creat(path, 0644) < 0 ? -1 : 0;
+        return creat(path, 0644);
 }
 
 static int by_folder_fd(const char *path)
@@ -243,7 +242,7 @@ static enum cg_verdict by_way(struct cg_try *t, const struct cg_attempt *a)
 
                 snprintf(path, sizeof(path), "%s/%s", folders[f], a->arg);
                 make_parents(path);
-                if (make_by(w, path) == 0) {
+                if (make_by(w, path) >= 0) {
                         unlink(path);
                         rmdir(path);
                         return cg_hole(t, "%s was made", path);
