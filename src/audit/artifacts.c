@@ -6,7 +6,6 @@
 #include <linux/openat2.h>
 #include <nettle/sha2.h>
 #include <sys/syscall.h>
-#include "audit/audit.h"
 #include "audit/log.h"
 #include "base/fd.h"
 #include "base/json.h"

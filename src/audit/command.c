@@ -1,7 +1,5 @@
 /* `cellgate audit`: shows, checks and exports the audit log. Runs in cellgate-audit. */
 #include <time.h>
-#include "audit/audit.h"
-#include "audit/log.h"
 #include "audit/ocsf.h"
 #include "base/fd.h"
 #include "base/json.h"

@@ -8,7 +8,6 @@
 #include <time.h>
 #include "audit/audit.h"
 #include "audit/heads.h"
-#include "audit/log.h"
 #include "base/json.h"
 
 /* Records of one transaction. */

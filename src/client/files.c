@@ -12,7 +12,6 @@
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 
-#include "base/fd.h"
 #include "base/json_text.h"
 #include "base/text.h"
 

@@ -11,7 +11,6 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include "base/fd.h"
 #include "base/installed.h"
 #include "config.h"
 

@@ -2,7 +2,6 @@
 #include "client/internal.h"
 
 #include "base/buf.h"
-#include "base/json.h"
 #include "base/kernelspecs.h"
 #include "base/language.h"
 

@@ -4,7 +4,6 @@
 #include <sys/eventfd.h>
 #include "base/kernelspecs.h"
 #include "base/language.h"
-#include "base/proc.h"
 #include "base/text.h"
 #include "base/user_env.h"
 

@@ -14,7 +14,6 @@
 #include "base/installed.h"
 #include "base/kernel_env.h"
 #include "base/text.h"
-#include "base/wire.h"
 #include "config.h"
 
 #define KEY_MAX ((size_t)4 << 20)

@@ -1,8 +1,6 @@
 /* One tool: its module, its entry in _tools.json, its line in the catalogue. */
 #pragma once
 
-#include "codegen/schema.h"
-#include "codegen/text.h"
 #include "codegen/types.h"
 
 struct cg_tool {

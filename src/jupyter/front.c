@@ -3,14 +3,12 @@
  * is opened in a separate thread, so that clients can connect meanwhile and a blocked call does not
  * keep us from ending. Runs in `cellgate jupyter`.
  */
-#include "jupyter/front.h"
 
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include "base/fd.h"
 #include "base/json.h"
-#include "base/ceilings.h"
 #include "base/proc.h"
 #include "jupyter/internal.h"
 

@@ -7,7 +7,6 @@
 
 #include <jansson.h>
 #include <nettle/hmac.h>
-#include <zmq.h>
 #include "base/buf.h"
 #include "base/json_text.h"
 #include "jupyter/peers.h"

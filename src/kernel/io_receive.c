@@ -1,7 +1,6 @@
 /* Messages that arrive. I/O thread. See io.h. */
 #include "kernel/io_int.h"
 
-#include <signal.h>
 #include "base/json.h"
 #include "kernel/procs.h"
 

@@ -1,7 +1,6 @@
 /* Shells: their requests, running cells and interrupts. Any thread. See io.h. */
 #include "kernel/io_int.h"
 
-#include <signal.h>
 #include <sys/eventfd.h>
 #include "kernel/procs.h"
 

@@ -13,9 +13,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 #include "base/installed.h"
-#include "base/log.h"
 #include "config.h"
-#include "kernel/python.h"
 #include "kernel/zygote.h"
 
 #define CONTROL_FD 3

@@ -17,7 +17,6 @@
  */
 #pragma once
 
-#include "base/err.h"
 #include "base/log.h"
 #include "kernel/python.h"
 

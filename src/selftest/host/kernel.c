@@ -9,7 +9,6 @@
 
 #include "base/fd.h"
 #include "base/installed.h"
-#include "base/json.h"
 #include "base/language.h"
 #include "base/wire.h"
 #include "cli/common/cli.h"

@@ -3,7 +3,6 @@
  * the file lists the calls that were really made. Started by the tool server.
  */
 
-#include "base/json.h"
 #include "cli/common/cli.h"
 #include "selftest/host/selftest.h"
 

@@ -8,7 +8,6 @@
 
 #include "base/fd.h"
 #include "base/installed.h"
-#include "base/json.h"
 #include "base/text.h"
 #include "cli/common/cli.h"
 #include "config.h"

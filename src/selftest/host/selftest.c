@@ -14,8 +14,6 @@
 
 #include "base/fd.h"
 #include "base/installed.h"
-#include "base/json.h"
-#include "base/proc.h"
 #include "base/text.h"
 #include "cli/common/cli.h"
 #include "cli/common/opts.h"
