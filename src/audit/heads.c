@@ -36,8 +36,7 @@ static void lost_sender(struct cg_audit_heads *h, const char *why)
 {
         snprintf(h->failure, sizeof(h->failure), "%s", why);
         h->in_flight = 0;
-        if (h->fd >= 0)
-                close(cg_steal_fd(&h->fd));
+        cg_closep_(&h->fd);
         if (h->sender.pid)
                 cg_proc_end(&h->sender, false, 0);
         h->sender = CG_PROC_NONE;
@@ -115,8 +114,7 @@ void cg_audit_heads_end(struct cg_audit_heads *h)
         if (h->in_flight)
                 snprintf(h->failure, sizeof(h->failure),
                          "the server had not answered when the log was closed");
-        if (h->fd >= 0)
-                close(cg_steal_fd(&h->fd));
+        cg_closep_(&h->fd);
         if (h->sender.pid)
                 cg_proc_end(&h->sender, false, 0);
 }

@@ -1,6 +1,7 @@
 /* The audit log's files: appending and reading. See log.h. */
 #include "audit/log.h"
 
+#include <endian.h>
 #include <nettle/eddsa.h>
 #include <nettle/sha2.h>
 #include <sqlite3.h>
@@ -54,11 +55,9 @@ struct cg_audit_log {
 
 static void hash_number(struct sha256_ctx *c, uint64_t v, size_t bytes)
 {
-        uint8_t be[8];
+        uint64_t be = htobe64(v << (64 - 8 * bytes));
 
-        for (size_t i = 0; i < bytes; i++)
-                be[i] = (uint8_t)(v >> (8 * (bytes - 1 - i)));
-        sha256_update(c, bytes, be);
+        sha256_update(c, bytes, (const uint8_t *)&be);
 }
 
 static void hash_text(struct sha256_ctx *c, const char *text, size_t len)
@@ -100,9 +99,9 @@ struct head_text {
 static struct head_text head_text(const struct cg_audit_record *r)
 {
         struct head_text t = { .bytes = HEAD_TEXT };
+        uint64_t be = htobe64((uint64_t)r->seq);
 
-        for (size_t i = 0; i < 8; i++)
-                t.bytes[sizeof(HEAD_TEXT) + i] = (uint8_t)((uint64_t)r->seq >> (8 * (7 - i)));
+        memcpy(t.bytes + sizeof(HEAD_TEXT), &be, sizeof(be));
         memcpy(t.bytes + sizeof(HEAD_TEXT) + 8, r->hash, CG_AUDIT_HASH);
         return t;
 }
@@ -202,8 +201,6 @@ static int on_wal(void *data, sqlite3 *db, const char *name, int pages)
 {
         struct cg_audit_log *log = data;
 
-        (void)db;
-        (void)name;
         log->pages = pages;
         return SQLITE_OK;
 }
@@ -242,7 +239,7 @@ static int open_file(struct cg_audit_log *log, unsigned number, struct cg_err *e
         return 0;
 }
 
-/* NULL: the file is no log. */
+/* NULL, which sqlite3_step() refuses: the file is no log. */
 static sqlite3_stmt *prepared(struct cg_audit_log *log, enum statement s)
 {
         if (!log->st[s])
@@ -254,8 +251,7 @@ static sqlite3_stmt *prepared(struct cg_audit_log *log, enum statement s)
 static bool named_key(struct cg_audit_log *log, uint8_t ret[CG_AUDIT_KEY])
 {
         sqlite3_stmt *st = prepared(log, FIRST);
-        const char *body = st && sqlite3_step(st) == SQLITE_ROW ? (const char *)sqlite3_column_text(st, 0)
-                                                                : NULL;
+        const char *body = (const char *)(sqlite3_step(st) == SQLITE_ROW ? sqlite3_column_text(st, 0) : NULL);
         bool found = body && strncmp(body, KEY_MEMBER, strlen(KEY_MEMBER)) == 0 &&
                      unhex(body + strlen(KEY_MEMBER), ret, CG_AUDIT_KEY);
 
@@ -267,7 +263,7 @@ static bool named_key(struct cg_audit_log *log, uint8_t ret[CG_AUDIT_KEY])
 static void find_files(struct cg_audit_log *log)
 {
         unsigned number;
-        DIR *d = opendir(log->dir);
+        cg_auto_dir DIR *d = opendir(log->dir);
         struct dirent *e;
         char end;
 
@@ -278,8 +274,6 @@ static void find_files(struct cg_audit_log *log)
                 log->first = !log->first || number < log->first ? number : log->first;
                 log->last = CG_MAX(number, log->last);
         }
-        if (d)
-                closedir(d);
 }
 
 /* ------------------------------------------------------------------ the key */
@@ -426,7 +420,7 @@ void cg_audit_tidy(struct cg_audit_log *log)
 static int step(struct cg_audit_log *log, enum statement s, struct cg_err *err)
 {
         sqlite3_stmt *st = prepared(log, s);
-        int r = st ? sqlite3_step(st) : SQLITE_ERROR;
+        int r = sqlite3_step(st);
 
         if (st) {
                 sqlite3_reset(st);
@@ -442,7 +436,7 @@ static int last_record(struct cg_audit_log *log, struct cg_audit_record *ret, en
                        struct cg_err *err)
 {
         sqlite3_stmt *st = prepared(log, LAST);
-        int r = st ? sqlite3_step(st) : SQLITE_ERROR;
+        int r = sqlite3_step(st);
 
         *what = NO_RECORD;
         if (r == SQLITE_ROW) {
@@ -495,7 +489,7 @@ static int sign(struct cg_audit_log *log, const struct cg_audit_record *r, struc
 static int signed_seq(struct cg_audit_log *log, int64_t *ret, struct cg_err *err)
 {
         sqlite3_stmt *st = prepared(log, SIGNED);
-        int r = st ? sqlite3_step(st) : SQLITE_ERROR;
+        int r = sqlite3_step(st);
 
         *ret = r == SQLITE_ROW ? sqlite3_column_int64(st, 0) : 0;
         sqlite3_reset(st);

@@ -543,9 +543,7 @@ static int read_file(struct policy_reader *r)
 
 static void condition_fini(struct cg_pol_condition *c)
 {
-        for (char **token = c->tokens; token && *token; token++)
-                free(*token);
-        free(c->tokens);
+        cg_free_list(c->tokens);
         pcre2_code_free(c->re);
 }
 

@@ -1,6 +1,7 @@
 /* The channels and frames of a relay. See relay.h. */
 #include "relay/relay.h"
 
+#include <endian.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include "base/fd.h"
@@ -35,25 +36,12 @@
  */
 enum frame { DATA, END, STOP, CREDIT, OPEN, PING, ACK };
 
-static void put32(char *p, uint32_t v)
-{
-        for (int i = 0; i < 4; i++)
-                p[i] = (char)(v >> (24 - 8 * i));
-}
-
 static uint32_t get32(const char *p)
 {
-        uint32_t v = 0;
+        uint32_t v;
 
-        for (int i = 0; i < 4; i++)
-                v = v << 8 | (unsigned char)p[i];
-        return v;
-}
-
-static void put64(char *p, uint64_t v)
-{
-        put32(p, (uint32_t)(v >> 32));
-        put32(p + 4, (uint32_t)v);
+        memcpy(&v, p, sizeof(v));
+        return be32toh(v);
 }
 
 static void set_nonblocking(int fd)
@@ -68,11 +56,9 @@ static size_t unsent(const struct cg_link *r)
 
 static void put_frame(struct cg_link *r, uint32_t channel, enum frame type, uint32_t len, const void *data)
 {
-        char head[HEAD];
+        uint32_t head[] = { htobe32(channel), htobe32((uint32_t)type << 24 | len) };
 
         r->is_line = false;
-        put32(head, channel);
-        put32(head + 4, (uint32_t)type << 24 | len);
         cg_buf_add(&r->kept, head, sizeof(head));
         if (data)
                 cg_buf_add(&r->kept, data, len);
@@ -144,10 +130,9 @@ static void give_credit(struct cg_link *r, struct cg_link_channel *c, size_t n)
 
 static void put_ack(struct cg_link *r)
 {
-        char number[8];
+        uint64_t number = htobe64(r->received);
 
-        put64(number, r->received);
-        put_frame(r, 0, ACK, sizeof(number), number);
+        put_frame(r, 0, ACK, sizeof(number), &number);
         r->told = r->received;
 }
 
@@ -641,6 +626,11 @@ static int say(struct cg_link *r, struct cg_err *err)
         return CG_MIN(ret, 0);
 }
 
+static struct pollfd watched(bool on, int fd, short events)
+{
+        return (struct pollfd){ .fd = on ? fd : -1, .events = events };
+}
+
 /* One round. CG_CLOSED: the end. */
 static int step(struct cg_link *r, struct cg_err *err)
 {
@@ -652,13 +642,12 @@ static int step(struct cg_link *r, struct cg_err *err)
                 const struct cg_link_channel *c = &r->channels[i];
                 bool read = reads(r, c), write = c->used && c->out.len;
 
-                p[i] = (struct pollfd){ .fd = read || write ? c->fd : -1,
-                                        .events = (short)((read ? POLLIN : 0) | (write ? POLLOUT : 0)) };
+                p[i] = watched(read || write, c->fd, (short)(POLLIN * read | POLLOUT * write));
         }
-        *in = (struct pollfd){ .fd = r->closed ? -1 : r->in, .events = POLLIN };
-        *out = (struct pollfd){ .fd = unsent(r) ? r->out : -1, .events = POLLOUT };
-        *listener = (struct pollfd){ .fd = can_renew(r) ? r->listener : -1, .events = POLLIN };
-        *log = (struct pollfd){ .fd = r->log > 0 ? r->log : -1, .events = POLLIN };
+        *in = watched(!r->closed, r->in, POLLIN);
+        *out = watched(unsent(r), r->out, POLLOUT);
+        *listener = watched(can_renew(r), r->listener, POLLIN);
+        *log = watched(r->log > 0, r->log, POLLIN);
         if (poll(p, CG_ARRAY_LEN(p), poll_timeout(r)) < 0) {
                 if (errno == EINTR)
                         return 0;
