@@ -66,9 +66,7 @@ static int read_ready(int fd, int64_t timeout_ms, json_t **node, struct cg_err *
 
 static int n_spares(const struct cg_client_options *o)
 {
-        if (o->no_spare)
-                return 0;
-        return o->spares > 0 ? o->spares : 1;
+        return o->no_spare ? 0 : CG_MAX(o->spares, 1);
 }
 
 /* Starts a supervisor for c->dir and waits until it serves. @extra: arguments, NULL-terminated. */
@@ -96,21 +94,16 @@ static int start_supervisor(struct cg_client *c, const struct cg_client_options 
                 argv[n++] = *extra++;
         if (o->kernel_env && cg_kernel_env_find(o->kernel_env, &env, err) < 0)
                 return -1;
-        if (env) {
-                argv[n++] = "--kernel-env";
-                argv[n++] = env;
-        }
-        if (o->audit_key) {
-                argv[n++] = "--audit-key";
-                argv[n++] = o->audit_key;
-        }
-        if (o->audit_head) {
-                argv[n++] = "--audit-head";
-                argv[n++] = o->audit_head;
-        }
-        if (o->preload) {
-                argv[n++] = "--preload";
-                argv[n++] = o->preload;
+        const char *const given[][2] = { { "--kernel-env", env },
+                                         { "--audit-key", o->audit_key },
+                                         { "--audit-head", o->audit_head },
+                                         { "--preload", o->preload } };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(given); i++) {
+                if (!given[i][1])
+                        continue;
+                argv[n++] = given[i][0];
+                argv[n++] = given[i][1];
         }
         if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, p) < 0)
                 return cg_fail_errno(err, "socketpair");
@@ -135,7 +128,7 @@ static int read_token(struct cg_client *c, char token[33], struct cg_err *err)
                 char line[33];
                 ssize_t got;
 
-                if (cg_wait_fd(c->life_fd, POLLIN, end - cg_now_ms() > 0 ? end - cg_now_ms() : 0, err) != 0)
+                if (cg_wait_fd(c->life_fd, POLLIN, CG_MAX(end - cg_now_ms(), 0), err) != 0)
                         return cg_fail(err, CG_E_TIMEDOUT, "the supervisor at %s does not answer", where);
                 got = recv(c->life_fd, line, sizeof(line) - n, MSG_DONTWAIT);
                 if (got < 0 && (errno == EAGAIN || errno == EINTR))
@@ -183,7 +176,8 @@ static int connect_supervisor(struct cg_client *c, const struct cg_client_option
                               json_pack("{s:s, s:s*, s:s*}", "token", token, "place", opts->place, "approver",
                                         opts->approver),
                               c->answer_ms, NULL, &body, err);
-        r = r < 0 ? r : cg_json_object(body, strlen(body), "WELCOME", &o, err);
+        if (r >= 0)
+                r = cg_json_object(body, strlen(body), "WELCOME", &o, err);
         if (r == 0 && c->node && json_object_get(o, "busy"))
                 r = cg_fail(err, CG_E_BUSY, "%.500s", cg_json_text_of(o, "busy"));
         return r;
@@ -193,12 +187,6 @@ static int connect_supervisor(struct cg_client *c, const struct cg_client_option
  * ------------------------------------------------------------------ a supervisor that several
  * clients share
  */
-
-static void drop_lifeline(struct cg_client *c)
-{
-        if (c->life_fd >= 0)
-                close(cg_steal_fd(&c->life_fd));
-}
 
 /*
  * The parent folder may be writable by others, such as /tmp: files next to the address are used
@@ -249,9 +237,9 @@ static bool is_supervisors(const char *name)
  */
 static int remove_leftovers(const char *dir, struct cg_err *err)
 {
+        cg_auto_dir DIR *d = NULL;
         struct stat st;
         struct dirent *e;
-        DIR *d;
 
         if (lstat(dir, &st) < 0)
                 return errno == ENOENT ? 0 : cg_fail_errno(err, "%s", dir);
@@ -264,13 +252,11 @@ static int remove_leftovers(const char *dir, struct cg_err *err)
         while ((e = readdir(d))) {
                 if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 || is_supervisors(e->d_name))
                         continue;
-                cg_fail(err, CG_E_INVAL,
+                return cg_fail(
+                        err, CG_E_INVAL,
                         "%s holds %.100s, which is not of a supervisor: use an address that does not exist yet",
                         dir, e->d_name);
-                closedir(d);
-                return CG_E_INVAL;
         }
-        closedir(d);
         return cg_remove_tree(dir, err);
 }
 
@@ -330,7 +316,7 @@ static int find_or_start(struct cg_client *c, const struct cg_client_options *o,
 
         if (get_token(c, token, &mine) == 0)
                 return 0;
-        drop_lifeline(c);
+        cg_closep_(&c->life_fd);
         if (!is_absent(&mine))
                 return give_err(err, &mine);
         r = open_beside(c, ".lock", &lock, err);
@@ -344,7 +330,7 @@ static int find_or_start(struct cg_client *c, const struct cg_client_options *o,
                                c->dir, (long long)c->timeout_ms);
         if (r < 0 || get_token(c, token, &mine) == 0)
                 return r;
-        drop_lifeline(c);
+        cg_closep_(&c->life_fd);
         if (!is_absent(&mine))
                 return give_err(err, &mine);
         r = start_shared(c, o, err);
@@ -518,8 +504,7 @@ CG_API struct cg_client *cg_client_close(struct cg_client *c)
                 pthread_join(c->thread, NULL);
         }
         cg_tools_free(c);
-        if (c->life_fd >= 0)
-                close(c->life_fd);
+        cg_closep_(&c->life_fd);
         if (c->proc.pidfd >= 0) {
                 if (cg_proc_wait(&c->proc, CLOSE_MS, NULL, NULL) != 0)
                         cg_proc_end(&c->proc, true, 0);
@@ -527,14 +512,10 @@ CG_API struct cg_client *cg_client_close(struct cg_client *c)
                         cg_remove_tree(c->dir, NULL);
         }
         cg_zconn_fini(&c->conn);
-        if (c->wake_fd >= 0)
-                close(c->wake_fd);
-        if (c->reader.epoll >= 0)
-                close(c->reader.epoll);
-        if (c->approvals_fd >= 0)
-                close(c->approvals_fd);
-        if (c->events_fd >= 0)
-                close(c->events_fd);
+        cg_closep_(&c->wake_fd);
+        cg_closep_(&c->reader.epoll);
+        cg_closep_(&c->approvals_fd);
+        cg_closep_(&c->events_fd);
         pthread_cond_destroy(&c->reader.done);
         pthread_cond_destroy(&c->cond);
         pthread_mutex_destroy(&c->lock);

@@ -262,7 +262,7 @@ static void input_taken(struct cg_client *c, const struct cg_msg *m)
                 return;
         for (struct cg_session *s = c->sessions; s; s = s->next)
                 if (s->number == m->session)
-                        cg_session_input_taken(s, m->id, bytes > 0 ? (uint64_t)bytes : 0);
+                        cg_session_input_taken(s, m->id, (uint64_t)CG_MAX(bytes, 0));
 }
 
 /* Called with the lock held; releases it while it builds an event, which may be large. */

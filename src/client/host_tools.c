@@ -427,7 +427,6 @@ static void on_end(struct cg_zconn *conn, const struct cg_err *err)
         struct cg_client *c = tools_of(conn)->client;
         struct cg_event *e;
 
-        (void)err;
         cg_client_fail_requests(c, "the tool server of this host has ended; its log may say why");
         for (struct cg_session *s = c->sessions; s; s = s->next) {
                 if (!s->servers)

@@ -18,18 +18,12 @@
 
 static json_t *string_list(const char *const *v)
 {
-        json_t *a = json_array();
+        cg_auto_json json_t *a = json_array();
 
-        for (size_t i = 0; v && v[i]; i++) {
-                json_t *s = json_string(v[i]);
-
-                if (!s) { /* not UTF-8 */
-                        json_decref(a);
+        for (size_t i = 0; v && v[i]; i++)
+                if (json_array_append_new(a, json_string(v[i])) < 0) /* not UTF-8 */
                         return NULL;
-                }
-                json_array_append_new(a, s);
-        }
-        return a;
+        return CG_STEAL(a);
 }
 
 static int set_text(json_t *o, const char *key, const char *text)
@@ -163,8 +157,7 @@ static void session_release(struct cg_session *s)
         CG_FREE_ALL(s->events, next, cg_event_free);
         CG_FREE_ALL(s->inputs, next, free);
         CG_FREE_ALL(s->approvals, next, cg_approval_free);
-        if (s->event_fd >= 0)
-                close(s->event_fd);
+        cg_closep_(&s->event_fd);
         cg_session_policy_free(s->policy);
         cg_remote_free(s);
         pthread_cond_destroy(&s->cond);
@@ -510,6 +503,11 @@ static int send_cell(struct cg_session *s, struct cg_out *out, json_t *body, uin
         return r;
 }
 
+static json_t *true_if(int on)
+{
+        return on ? json_true() : NULL;
+}
+
 CG_API int cg_session_execute(struct cg_session *s, const char *code, size_t len,
                               const struct cg_execute_options *opts, uint64_t *cell, struct cg_err *err)
 {
@@ -546,10 +544,9 @@ CG_API int cg_session_execute(struct cg_session *s, const char *code, size_t len
                         return cg_err_prefix(err, "extra"), r;
         }
         /* Without members that have their default: a third less work for the supervisor. */
-        body = json_pack("{s:o*, s:o*, s:o*, s:o*, s:o*, s:s*}", "silent", o.silent ? json_true() : NULL,
-                         "allow_stdin", o.allow_stdin ? json_true() : NULL, "store_history",
-                         o.no_history ? json_false() : NULL, "announce", o.announce ? json_true() : NULL,
-                         "artifacts", o.artifacts ? json_true() : NULL, "subshell",
+        body = json_pack("{s:o*, s:o*, s:o*, s:o*, s:o*, s:s*}", "silent", true_if(o.silent), "allow_stdin",
+                         true_if(o.allow_stdin), "store_history", o.no_history ? json_false() : NULL,
+                         "announce", true_if(o.announce), "artifacts", true_if(o.artifacts), "subshell",
                          cg_text_or(o.subshell, NULL));
         if (body && o.timeout_ms > 0 &&
             json_object_set_new(body, "timeout_ms", json_integer(o.timeout_ms)) < 0) {

@@ -29,8 +29,8 @@ struct cg_package {
 static int remove_folder(int at, const char *name, unsigned depth)
 {
         cg_auto_fd int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        cg_auto_dir DIR *dir = NULL;
         struct dirent *e;
-        DIR *dir;
         int r = 0;
 
         if (fd < 0 || depth > CG_GEN_MAX_REMOVE_DEPTH)
@@ -45,10 +45,7 @@ static int remove_folder(int at, const char *name, unsigned depth)
                     remove_folder(dirfd(dir), e->d_name, depth + 1) < 0)
                         r = -1;
         }
-        closedir(dir);
-        if (r != 0)
-                return r;
-        return unlinkat(at, name, AT_REMOVEDIR);
+        return r ?: unlinkat(at, name, AT_REMOVEDIR);
 }
 
 int cg_package_new(const char *out_dir, const char *name, struct cg_slice mark, struct cg_package **ret,

@@ -523,8 +523,6 @@ void cg_events_readable(uv_poll_t *h, int status, int events)
         struct cg_err err;
         int r = 0;
 
-        (void)status;
-        (void)events;
         for (int i = 0; i < BURST && f->state != ENDING; i++) {
                 r = cg_session_next_event(f->session, 0, &e, &err);
                 if (r != 0)

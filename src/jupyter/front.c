@@ -264,8 +264,6 @@ static void on_signal(uv_poll_t *h, int status, int events)
         struct front *f = h->data;
         struct signalfd_siginfo info;
 
-        (void)status;
-        (void)events;
         if (read(f->events.signal_fd, &info, sizeof(info)) != sizeof(info))
                 return;
         if (info.ssi_signo == SIGINT && !f->o->attach)
@@ -276,8 +274,6 @@ static void on_signal(uv_poll_t *h, int status, int events)
 
 static void on_parent_end(uv_poll_t *h, int status, int events)
 {
-        (void)status;
-        (void)events;
         cg_front_stop(h->data);
 }
 
@@ -285,7 +281,6 @@ static void on_parent_end(uv_poll_t *h, int status, int events)
 
 static void close_handle(uv_handle_t *h, void *arg)
 {
-        (void)arg;
         if (!uv_is_closing(h))
                 uv_close(h, NULL);
 }

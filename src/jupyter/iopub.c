@@ -232,11 +232,6 @@ void cg_iopub_settle(struct cg_iopub *io)
  * has noticed the end of any subscriber, which may happen in every send. So all topics of a
  * subscriber are set before anything is sent.
  */
-static void set_topic(struct cg_iopub *io, int option, const char *topic, size_t len)
-{
-        zmq_setsockopt(io->sock, option, topic, len);
-}
-
 static void welcome(struct cg_iopub *io, const char *topic, size_t topic_len, const char *subscription,
                     size_t len)
 {
@@ -259,6 +254,7 @@ static void on_readable(struct cg_zsock *z)
         const char *p;
         zmq_msg_t m;
         size_t len;
+        int option;
 
         cg_iopub_flush(io); /* what came before a new subscriber is not for it */
         zmq_msg_init(&m);
@@ -269,9 +265,10 @@ static void on_readable(struct cg_zsock *z)
         if (!len || (p[0] != 0 && p[0] != 1) || len - 1 > MAX_TOPIC)
                 goto out;
         add = *p++ == 1;
+        option = add ? ZMQ_SUBSCRIBE : ZMQ_UNSUBSCRIBE;
         len--;
         if (len) {
-                set_topic(io, add ? ZMQ_SUBSCRIBE : ZMQ_UNSUBSCRIBE, p, len);
+                zmq_setsockopt(io->sock, option, p, len);
                 for (size_t i = 0; i < len; i++)
                         is_text = is_text && p[i] >= 0x20 && p[i] < 0x7f;
                 if (add && is_text)
@@ -283,15 +280,14 @@ static void on_readable(struct cg_zsock *z)
                  * other clients do not get it again. No message reaches it before that.
                  */
                 for (size_t i = 0; i < CG_ARRAY_LEN(families); i++)
-                        set_topic(io, add ? ZMQ_SUBSCRIBE : ZMQ_UNSUBSCRIBE, families[i],
-                                  strlen(families[i]));
+                        zmq_setsockopt(io->sock, option, families[i], strlen(families[i]));
                 if (add) {
                         char topic[24] = "";
                         int n = snprintf(topic + 1, sizeof(topic) - 1, "w%016" PRIx64, ++io->welcomed) + 1;
 
-                        set_topic(io, ZMQ_SUBSCRIBE, topic, (size_t)n);
+                        zmq_setsockopt(io->sock, ZMQ_SUBSCRIBE, topic, (size_t)n);
                         welcome(io, topic, (size_t)n, "", 0);
-                        set_topic(io, ZMQ_UNSUBSCRIBE, topic, (size_t)n);
+                        zmq_setsockopt(io->sock, ZMQ_UNSUBSCRIBE, topic, (size_t)n);
                 }
         }
         if (add && !io->joined) {

@@ -40,7 +40,7 @@ static void serve(struct cg_zsock *z)
 
 static void on_idle(uv_idle_t *h)
 {
-        (void)h; /* an active idle handle makes the loop poll without a timeout */
+        /* an active idle handle makes the loop poll without a timeout */
 }
 
 static void on_prepare(uv_prepare_t *h)
@@ -67,8 +67,6 @@ static void on_prepare(uv_prepare_t *h)
 
 static void on_poll(uv_poll_t *h, int status, int events)
 {
-        (void)status;
-        (void)events;
         mark_dirty(h->data);
 }
 

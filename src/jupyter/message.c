@@ -400,7 +400,6 @@ static void shared_unref(struct shared *s)
 
 static void frame_done(void *data, void *hint)
 {
-        (void)data;
         shared_unref(hint);
 }
 

@@ -29,8 +29,7 @@ int cg_crash_fd(void)
                 return dump_fd;
         fd = memfd_create("cellgate-crash", MFD_CLOEXEC);
         if (fd < 0 || fstat(fd, &dump_file) < 0) {
-                if (fd >= 0)
-                        close(fd);
+                cg_closep_(&fd);
                 return 2;
         }
         high = fcntl(fd, F_DUPFD_CLOEXEC, LEAST_FD);

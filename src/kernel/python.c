@@ -216,7 +216,6 @@ static int free_data(struct dl_phdr_info *object, size_t size, void *base)
 {
         uintptr_t page = (uintptr_t)getpagesize();
 
-        (void)size;
         if (object->dlpi_addr != (uintptr_t)base || !object->dlpi_name[0])
                 return 0;
         for (size_t i = 0; i < object->dlpi_phnum; i++) {
@@ -246,13 +245,11 @@ static PyMemAllocatorEx pools; /* Python's: what is not in a pool they pass on t
 
 static void *raw_malloc(void *ctx, size_t size)
 {
-        (void)ctx;
         return PyMem_RawMalloc(size);
 }
 
 static void *raw_calloc(void *ctx, size_t n, size_t size)
 {
-        (void)ctx;
         return PyMem_RawCalloc(n, size);
 }
 

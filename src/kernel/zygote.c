@@ -156,8 +156,7 @@ struct cg_zygote *cg_zygote_free(struct cg_zygote *z)
                 cg_sandbox_kill(c->pidfd, c->tier);
         while ((c = LIST_FIRST(&z->children)))
                 remove_child(z, c);
-        if (z->epoll >= 0)
-                close(z->epoll);
+        cg_closep_(&z->epoll);
         cg_sandbox_free(z->base);
         free(z);
         return NULL;

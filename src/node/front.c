@@ -34,7 +34,6 @@ static void on_connection(void *data, struct MHD_Connection *c, void **context,
         struct node_front *f = data;
         size_t i = 0;
 
-        (void)context;
         if (what == MHD_CONNECTION_NOTIFY_STARTED) {
                 f->fds[f->n++] = info->connect_fd;
                 if (f->n > MAX_CONNECTIONS)
@@ -66,9 +65,6 @@ static enum MHD_Result answer(void *data, struct MHD_Connection *c, const char *
         struct MHD_Response *r;
         enum MHD_Result done;
 
-        (void)version;
-        (void)upload;
-        (void)state;
         if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 || *size)
                 return MHD_NO;
         if (!refresh(f)) {

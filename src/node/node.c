@@ -51,16 +51,13 @@ static void write_record(const struct node_monitor *n, const char *time, const c
                          const char *text, size_t len)
 {
         cg_auto_buf struct cg_buf shown = { .max = 16 * LINE_MAX_BYTES };
+        cg_auto_json json_t *o = NULL;
         cg_auto_free char *out = NULL;
-        json_t *o;
 
         cg_text_render_as(&shown, text, len, LINE_MAX_BYTES, CG_TEXT_LINE);
-        o = json_pack("{s:s, s:s, s:s, s:s}", "time", time, "level", level, "from", from, "text",
-                      shown.data ?: "");
-        if (n->o->tenant)
-                json_object_set_new(o, "tenant", json_string(n->o->tenant));
+        o = json_pack("{s:s, s:s, s:s, s:s, s:s*}", "time", time, "level", level, "from", from, "text",
+                      shown.data ?: "", "tenant", n->o->tenant);
         out = json_dumps(o, JSON_COMPACT);
-        json_decref(o);
         if (out)
                 dprintf(2, "%s\n", out);
 }

@@ -20,10 +20,6 @@ struct post {
 
 static void on_body(void *data, struct cg_http_req *r, const char *p, size_t len)
 {
-        (void)data;
-        (void)r;
-        (void)p;
-        (void)len;
 }
 
 static void on_end(void *data, struct cg_http_req *r, const struct cg_err *err)

@@ -32,8 +32,7 @@ static int listen_at(struct servers *s, const char *name, const struct sockaddr 
 
         if (fd < 0 || bind(fd, at, len) < 0 || (type == SOCK_STREAM && listen(fd, 64) < 0) ||
             getsockname(fd, (struct sockaddr *)&got, &size) < 0 || s->n == MAX_LISTENERS) {
-                if (fd >= 0)
-                        close(fd);
+                cg_closep_(&fd);
                 return -1;
         }
         printf("%s=%u\n", name,
@@ -130,8 +129,7 @@ static void serve(const struct servers *s, int listener)
                 answer(fd);
                 _exit(0);
         }
-        if (fd >= 0)
-                close(fd);
+        cg_closep_(&fd);
 }
 
 /* Returns a datagram's first byte. */

@@ -26,13 +26,11 @@ static const char *const verdict_kinds[] = { "deny", "allow" };
 
 static void print_json(json_t *o)
 {
-        cg_auto_free char *text = NULL;
-        size_t len;
+        cg_auto_json json_t *owned = o;
+        cg_auto_free char *text = cg_json_text(owned, NULL);
 
-        text = cg_json_text(o, &len);
         if (text)
                 puts(text);
-        json_decref(o);
 }
 
 void cg_report_line(struct cg_report *r, const struct cg_attempt_line *a, const char *where,

@@ -463,8 +463,7 @@ void cg_scene_end(struct cg_scene *s)
 {
         char name[64];
 
-        if (s->canary_in >= 0)
-                close(s->canary_in);
+        cg_closep_(&s->canary_in);
         if (s->canary.pid)
                 cg_proc_end(&s->canary, false, 1000);
         if (s->shm_id >= 0)
@@ -486,8 +485,7 @@ void cg_scene_end(struct cg_scene *s)
                 int fd = (const int[]){ s->canary_out, s->terminal, s->stream, s->abstract,
                                         s->dgram,      s->fifo,     s->mqueue }[i];
 
-                if (fd >= 0)
-                        close(fd);
+                cg_closep_(&fd);
         }
         if (s->dir[0])
                 cg_remove_tree(s->dir, NULL);
