@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 
 OPTION = re.compile(
-    r"(?:-(?P<letter>\w), )?(?:--(?P<name>[\w-]+))?(?: (?! ))?(?P<value>.*?)(?:  \[(?P<commands>.*)\])?(?: = (?P<id>\w+))?"
+    r"(?:-(?P<letter>\w), )?(?:--(?P<name>[\w-]+))?(?: (?! ))?(?P<value>.*?)"
+    r"(?:  \[(?P<commands>.*)\])?(?: = (?P<id>\w+))?"
 )
 
 
