@@ -1,7 +1,7 @@
 /* See user_env.h. */
 #include "base/user_env.h"
 
-#include "base/util.h"
+#include "base/json.h"
 
 /* "*" at the end: any name that begins so. */
 static const char *const names[] = { "PATH",
@@ -33,12 +33,25 @@ static bool is_listed(const char *entry, size_t len)
         return false;
 }
 
-json_t *cg_user_env(char *const *env, const char *cwd)
+/* What is relative in variables begins in the working folder. */
+static bool is_relative(const json_t *all)
 {
-        json_t *all = json_object();
+        const char *list = cg_user_env_get(all, "PATH");
+
+        for (; list; list = strchr(list, ':') ? strchr(list, ':') + 1 : NULL)
+                if (list[0] != '/')
+                        return true;
+        return cg_user_env_get(all, "GIT_DIR");
+}
+
+int cg_user_env(char *const *env, const char *cwd, json_t **ret, struct cg_err *err)
+{
+        cg_auto_json json_t *all = json_object();
         size_t pairs = 0;
 
-        for (; all && env && *env; env++) {
+        if (!all)
+                return cg_fail(err, CG_E_NOMEM, "variables");
+        for (; env && *env; env++) {
                 size_t n = strcspn(*env, "=");
                 char name[32];
 
@@ -46,14 +59,22 @@ json_t *cg_user_env(char *const *env, const char *cwd)
                         continue;
                 /* A key and its value. */
                 if (strncmp(*env, "GIT_CONFIG_KEY_", 15) == 0 && ++pairs > CG_USER_ENV_PAIRS)
-                        continue;
+                        return cg_fail(err, CG_E_LIMIT, "more than %d variables GIT_CONFIG_KEY_n",
+                                       CG_USER_ENV_PAIRS);
                 memcpy(name, *env, n);
                 name[n] = '\0';
-                json_object_set_new(all, name, json_string(*env + n + 1));
+                if (json_object_set_new(all, name, json_string(*env + n + 1)) < 0)
+                        return cg_fail(
+                                err, CG_E_INVAL,
+                                "the variable %s is not UTF-8: files that it names could not be protected from cells; change or unset it",
+                                name);
         }
-        if (all && cwd)
-                json_object_set_new(all, CG_USER_ENV_CWD, json_string(cwd));
-        return all;
+        if (cwd && json_object_set_new(all, CG_USER_ENV_CWD, json_string(cwd)) < 0 && is_relative(all))
+                return cg_fail(
+                        err, CG_E_INVAL,
+                        "the working folder is not UTF-8: what PATH or GIT_DIR name in it could not be protected from cells; start from another folder");
+        *ret = CG_STEAL(all);
+        return 0;
 }
 
 const char *cg_user_env_get(const json_t *env, const char *name)

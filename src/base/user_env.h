@@ -7,8 +7,9 @@
 #pragma once
 
 #include <jansson.h>
+#include "base/err.h"
 
-/* The most pairs of GIT_CONFIG_KEY_n and GIT_CONFIG_VALUE_n that are read. */
+/* The most pairs of GIT_CONFIG_KEY_n and GIT_CONFIG_VALUE_n. */
 #define CG_USER_ENV_PAIRS 100
 
 /* Variables that name programs, folders and files, as git's settings do: git_settings.c. */
@@ -45,10 +46,10 @@
 
 /*
  * {"NAME": "VALUE"} of those that are set in @env (NULL-terminated "NAME=VALUE"), and as
- * CG_USER_ENV_CWD the folder @cwd (may be NULL), where relative entries of PATH begin. Values that
- * are not UTF-8 are left out. NULL: out of memory. The caller owns it.
+ * CG_USER_ENV_CWD the folder @cwd (may be NULL), where relative entries of PATH begin. It fails for
+ * values that are not UTF-8: what they name would be writable. The caller owns @ret.
  */
 #define CG_USER_ENV_CWD "."
-json_t *cg_user_env(char *const *env, const char *cwd);
+int cg_user_env(char *const *env, const char *cwd, json_t **ret, struct cg_err *err);
 /* A variable of these; NULL: it is not set, or is empty. @env may be NULL. */
 const char *cg_user_env_get(const json_t *env, const char *name);

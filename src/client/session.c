@@ -78,12 +78,13 @@ static int set_language(const struct cg_client *c, json_t *req, const struct cg_
 static json_t *session_request(const struct cg_client *c, const struct cg_session_options *o,
                                struct cg_err *err)
 {
-        cg_auto_json json_t *req = json_object(), *settings = NULL, *exec = NULL;
+        cg_auto_json json_t *req = json_object(), *user_env = NULL, *settings = NULL, *exec = NULL;
         cg_auto_free char *workspace = NULL;
         char here[PATH_MAX];
         int r = 0;
 
-        if (cg_check_variables(o->env, err) < 0)
+        if (cg_check_variables(o->env, err) < 0 ||
+            (!c->node && cg_user_env(environ, getcwd(here, sizeof(here)), &user_env, err) < 0))
                 return NULL;
         workspace = c->node ? strdup("") : realpath(o->workspace ?: ".", NULL);
         if (!workspace) {
@@ -110,7 +111,8 @@ static json_t *session_request(const struct cg_client *c, const struct cg_sessio
                 return NULL;
         /* Also fails for text that is not UTF-8: json_string() returns NULL. */
         r |= set_text(req, "workspace", workspace);
-        r |= json_object_set_new(req, "user_env", cg_user_env(environ, getcwd(here, sizeof(here))));
+        if (user_env)
+                r |= json_object_set(req, "user_env", user_env);
         r |= set_text(req, "working_dir", o->working_dir);
         r |= set_text(req, "front", front_name(o->front));
         r |= set_text(req, "tier", o->tier);

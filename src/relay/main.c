@@ -174,14 +174,12 @@ static void fail_line(const struct cg_link *r, int code, const char *why)
         cg_link_send_line(r, failed, NULL);
 }
 
-static int answer(const struct node_side *n, struct cg_err *err)
+static int answer(const struct node_side *n, const char *cwd, const json_t *user_env, struct cg_err *err)
 {
         json_t *o = versions();
-        char here[PATH_MAX];
-        const char *cwd = getcwd(here, sizeof(here));
 
         json_object_set_new(o, "cwd", json_string(cwd ?: "/"));
-        json_object_set_new(o, "user_env", cg_user_env(environ, cwd));
+        json_object_set(o, "user_env", cg_json_unconst(user_env));
         if (n->link.renew)
                 json_object_set_new(o, "resume", json_pack("{s:s, s:s}", "link", n->name, "token", n->token));
         return cg_link_send_line(&n->link, o, err);
@@ -302,7 +300,9 @@ static int keep(struct node_side *n, const json_t *o, struct cg_err *err)
 {
         const char *dir = node_dir();
         int life = -1, wire = -1, log[2] = { -1, LOG_FD }, code = 0;
-        char own[128];
+        cg_auto_json json_t *user_env = NULL;
+        char own[128], here[PATH_MAX];
+        const char *cwd = getcwd(here, sizeof(here));
 
         if (dir) {
                 code = join(dir, o, &life, &wire, err);
@@ -318,13 +318,15 @@ static int keep(struct node_side *n, const json_t *o, struct cg_err *err)
         }
         if (code == 0 && n->detach_ms > 0)
                 code = listen_for_links(n, dir ? NULL : own, err);
+        if (code == 0)
+                code = cg_user_env(environ, cwd, &user_env, err);
         if (code < 0) {
                 fail_line(&n->link, code, err->msg);
                 cg_closep_(&life);
                 cg_closep_(&wire);
                 return 0; /* the host says it */
         }
-        code = answer(n, err);
+        code = answer(n, cwd, user_env, err);
         if (code < 0)
                 return code;
         return cg_link_run(&n->link, life, wire, err);

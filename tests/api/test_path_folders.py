@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import web
-from cellgate_api import Client
+from cellgate_api import CellgateError, Client
 
 SETTINGS = web.settings()
 
@@ -190,6 +190,51 @@ def test_the_setting_that_opens_them_is_named(client: Client, workspace: Path, m
         out = [s.run(put.format(f.relative_to(workspace))) for f in folders]
         assert [o.value for o in out] == ["1", "1"]
         assert not [e for o in out for e in o.events if e.type in ("denied", "notice")]
+
+
+NO_UTF8 = os.fsdecode(b"/opt/jos\xe9/bin")
+
+
+@pytest.mark.parametrize("kind", ["PATH", "GIT_CONFIG_GLOBAL", "folder", "pairs"])
+def test_variables_that_cannot_be_read(
+    client: Client, prefix: Path, workspace: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No sandbox: what the variable names, or the other entries of PATH, would be writable in it."""
+    target, why = workspace / "bin/planted", f"the variable {kind} is not UTF-8"
+    target.parent.mkdir()
+    monkeypatch.setenv("PATH", f"{target.parent}:{os.environ['PATH']}")
+    if kind == "PATH":
+        monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{NO_UTF8}")
+    elif kind == "GIT_CONFIG_GLOBAL":
+        target = Path(f"{workspace}{NO_UTF8}")
+        target.parent.mkdir(parents=True)
+        monkeypatch.setenv(kind, str(target))
+    elif kind == "folder":
+        target, why = Path(f"{workspace}{NO_UTF8}/planted"), "the working folder is not UTF-8"
+        target.parent.mkdir(parents=True)
+        monkeypatch.chdir(target.parent)
+        monkeypatch.setenv("PATH", f"{os.environ['PATH']}:.")
+    else:
+        target, why = workspace / "hooks/pre-commit", "more than 100 variables GIT_CONFIG_KEY_n"
+        monkeypatch.setenv("GIT_CONFIG_COUNT", "101")
+        for i in range(101):
+            monkeypatch.setenv(f"GIT_CONFIG_KEY_{i}", "core.hooksPath" if i == 100 else "a.b")
+            monkeypatch.setenv(f"GIT_CONFIG_VALUE_{i}", str(target.parent))
+    put = (
+        f"import os\nfile = {ascii(str(target))}\nos.makedirs(os.path.dirname(file), exist_ok=True)\n"
+        "with open(file, 'w') as f: os.fchmod(f.fileno(), 0o755)"
+    )
+    with contextlib.suppress(CellgateError), client.session(workspace=workspace) as s:
+        s.run(put)
+    assert not os.access(target, os.X_OK)
+    with pytest.raises(CellgateError, match=why):
+        client.session(workspace=workspace)
+    settings = workspace.parent / "settings.json"
+    settings.write_text(json.dumps(SETTINGS))
+    argv = [prefix / "bin/cellgate", "sandbox", "-s", settings, "/usr/bin/python3", "-c", put]
+    p = subprocess.run(argv, cwd=target.parent if kind == "folder" else workspace, capture_output=True, text=True, errors="replace")
+    assert not os.access(target, os.X_OK)
+    assert why in p.stderr or kind == "folder", p.stderr
 
 
 def test_another_clients_path(client: Client, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -195,10 +195,8 @@ int cg_command_new(struct cg_settings *s, const struct cg_command_options *opts,
                 return cg_fail(err, CG_E_NOMEM, "sandbox");
         }
         c->settings = s;
-        c->user_env = cg_user_env(opts->env, opts->cwd);
         c->base = (struct cg_path_base){ .cwd = opts->base ?: opts->cwd,
-                                         .home = opts->home,
-                                         .env = c->user_env };
+                                         .home = opts->home };
         c->proxy = !s->own.network_off;
         c->host_env = opts->env;
         c->shell_text = opts->shell_text;
@@ -209,8 +207,9 @@ int cg_command_new(struct cg_settings *s, const struct cg_command_options *opts,
         c->debug = opts->debug;
         c->quiet = opts->quiet;
         c->ask_seconds = opts->ask_seconds;
-        r = plan(c, opts, err);
-        if (r < 0) {
+        r = cg_user_env(opts->env, opts->base ? opts->cwd : NULL, &c->user_env, err);
+        c->base.env = c->user_env;
+        if (r < 0 || (r = plan(c, opts, err)) < 0) {
                 cg_command_free(c);
                 return r;
         }

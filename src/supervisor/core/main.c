@@ -293,7 +293,7 @@ int main(int argc, char **argv)
         parse_args(s, argc, argv, &detach_process, &alike);
         s->node.starter_pid = getppid();
         s->setup.home = find_home();
-        s->setup.env = cg_user_env(environ, NULL);
+        r = cg_user_env(environ, NULL, &s->setup.env, &err);
         /*
          * A wheel's own environment is an application's, which may import from a workspace: it is
          * checked like one that was chosen.
@@ -310,7 +310,7 @@ int main(int argc, char **argv)
                         _exit(1);
         }
         signal(SIGPIPE, SIG_IGN);
-        if (alike) /* before this process changes its own limits */
+        if (r == 0 && alike) /* before this process changes its own limits */
                 r = cg_confinement(getpid(), &s->setup.confinement, &err);
         /* Thousands of sessions need some descriptors each. */
         if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
