@@ -190,6 +190,23 @@ def test_output(client: Client, workspace: Path) -> None:
         assert s.run("print('again')").stdout == "again\n"
 
 
+OUTPUTS = {
+    "messages": "from comm import create_comm\nc = create_comm(target_name='t')\nfor i in range(40): c.send({'x': 'x' * 200000})",
+    "tracebacks": "class E(Exception): __str__ = lambda self: 'x' * 200000\nfor i in range(300):\n try: raise E\n except E: get_ipython().showtraceback()",
+}
+
+
+@pytest.mark.parametrize("kind", OUTPUTS)
+def test_output_of_other_kinds(client: Client, workspace: Path, kind: str) -> None:
+    """They count as well; of errors as much again is shown, so that the last one is."""
+    with client.session(workspace=workspace, output_bytes=MIB) as s:
+        o = s.run(OUTPUTS[kind])
+        assert sum(len(json.dumps(e.json)) for e in o.events if e.json) <= 2 * MIB + 50_000
+        assert [(d["limit"], d["value"]) for d in denied(o)] == [("output", 1)]
+        o = s.run("for i in range(2000): print('x' * 999)\n1 / 0")
+        assert "ZeroDivisionError" in json.dumps([e.json for e in o.events if e.type == "error"])
+
+
 def test_processor_time(client: Client, workspace: Path) -> None:
     spin = "import subprocess; p = [subprocess.Popen(['sh', '-c', 'while :; do :; done']) for i in range(2)]; [q.wait() for q in p]"
     with client.session(workspace=workspace, cpu_seconds=1) as s:

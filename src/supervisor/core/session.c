@@ -67,7 +67,7 @@ static void kernel_message(struct session *ss, struct cg_msg *m)
 {
         struct cg_out out = { .id = m->id, .flags = m->flags & CG_FLAG_STDERR };
 
-        if (cg_sup_spare_message(ss, m) || !cg_sup_limits_output(ss, m))
+        if (cg_sup_spare_message(ss, m))
                 return;
         switch (m->type) {
         case CG_KERNEL_EXECUTE_REPLY:
@@ -91,7 +91,7 @@ static void kernel_message(struct session *ss, struct cg_msg *m)
                 break;
         }
         for (size_t i = 0; i < CG_ARRAY_LEN(relayed); i++) {
-                if (relayed[i].kernel == m->type) {
+                if (relayed[i].kernel == m->type && cg_sup_limits_output(ss, m)) {
                         out.type = relayed[i].host;
                         cg_sup_event(ss, &out, NULL, m);
                         return;

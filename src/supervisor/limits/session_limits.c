@@ -386,8 +386,7 @@ bool cg_sup_limits_output(struct session *ss, const struct cg_msg *m)
         bool over;
         size_t len;
 
-        if (!max || (m->type != CG_KERNEL_STREAM && m->type != CG_KERNEL_DISPLAY_DATA &&
-                     m->type != CG_KERNEL_UPDATE_DISPLAY_DATA && m->type != CG_KERNEL_EXECUTE_RESULT))
+        if (!max)
                 return true;
         sum = cg_sup_cell_output(ss, m->id);
         if (!sum)
@@ -399,7 +398,7 @@ bool cg_sup_limits_output(struct session *ss, const struct cg_msg *m)
         }
         if (*sum > max && !over)
                 report(ss, "sandbox", CG_LIMIT_OUTPUT, CG_BY_COUNT, "the rest is left out");
-        return *sum <= max;
+        return (m->type == CG_KERNEL_ERROR ? *sum / 2 : *sum) <= max;
 }
 
 /* ------------------------------------------------------------------ a session's time */

@@ -37,7 +37,10 @@ bool cg_sup_limits_end(struct kernel *k, const struct cg_sandbox_status *st, cha
  */
 void cg_sup_limits_of_cell(struct session *ss, bool failed, const char *ename, const char *evalue,
                            const char *reply, size_t len);
-/* Counts output of a kernel. false: over the limit, not to be passed on. */
+/*
+ * Counts a message of a kernel that is passed on. false: over the limit, not to be passed on. Of
+ * errors twice as much is passed on, so that the one that ends a cell is mostly seen.
+ */
 bool cg_sup_limits_output(struct session *ss, const struct cg_msg *m);
 /* The session is open: its time runs. */
 void cg_sup_limits_opened(struct session *ss);
