@@ -121,7 +121,8 @@ static int make_plan(const json_t *o, const struct cg_settings *s, const struct 
                      bool by_name, struct cg_sandbox **ret, struct cg_err *err)
 {
         const json_t *guards = json_object_get(o, "guards"), *masks = json_object_get(o, "masks");
-        struct cg_path_base paths = { .by_name = by_name,
+        struct cg_path_base paths = { .real = true,
+                                      .by_name = by_name,
                                       .by_inode = by_name,
                                       .env = json_object_get(o, "user_env"),
                                       .homes = json_object_get(o, "homes") };

@@ -8,9 +8,11 @@ import os
 from pathlib import Path
 
 import pytest
-from cellgate_api import Client, Session
+import web
+from cellgate_api import CellgateError, Client, Session
 from forging import LIBRARY
 from processes import by_age, children, eventually, words
+from rounds import rounds
 
 # The kernel's own ends of the tool wire: of calls of tools ('t') and of functions of the host ('f').
 CALL_WIRES = r"""
@@ -204,3 +206,33 @@ def test_folders_of_other_supervisors_are_hidden(
             assert spy.run(look).value == before.value == repr([f"cellgate-{os.getuid()}"])
             assert spy.run(f"os.rename('cellgate-{os.getuid()}', 'x')").status == "error"
             assert other.run("1").value == "1"
+
+
+@pytest.mark.parametrize("settings", [None, web.settings()], ids=["default", "settings"])
+def test_a_workspace_that_cells_of_the_folder_above_exchange(
+    client: Client, tmp_path: Path, settings: dict | None
+) -> None:
+    """For a link, again and again, while its kernel starts: what that leads to is not writable."""
+    inner, link, target = tmp_path / "p/x/w", tmp_path / "p/link", tmp_path / "target/w"
+    inner.mkdir(parents=True)
+    target.mkdir(parents=True)
+    link.symlink_to(target.parent)
+    exchange = f"libc.renameat2(-100, {bytes(inner.parent)!r}, -100, {bytes(link)!r}, 2)"
+    code = (
+        f"import ctypes, os, threading\nlibc = ctypes.CDLL(None)\ndef go():\n while not stop: {exchange}\n"
+        "def start():\n global stop, t\n stop = False\n t = threading.Thread(target=go)\n t.start()\n"
+        f"def end():\n global stop\n stop = True\n t.join()\n if os.path.islink({str(inner.parent)!r}): {exchange}\n"
+    )
+    options = {"settings": settings} if settings else {}
+    with client.session(workspace=tmp_path / "p") as other:
+        assert other.run(code).status == "ok"
+        for _ in range(rounds(400, 12)):
+            with contextlib.suppress(CellgateError), client.session(workspace=inner, **options) as s:
+                s.run("1")
+                assert other.run("start()").status == "ok"
+                try:
+                    s.reset()
+                finally:
+                    assert other.run("end()").status == "ok"
+                s.run(f"open({str(target)!r} + '/planted', 'w')")
+            assert not os.listdir(target)

@@ -17,7 +17,7 @@ LIMITS = {
     "libexec/cellgate/cellgate-post": 2_800,
     "libexec/cellgate/cellgate-run": 29_100,
     "libexec/cellgate/cellgate-search": 3_500,
-    "libexec/cellgate/cellgate-supervisor": 31_300,
+    "libexec/cellgate/cellgate-supervisor": 31_400,
     "libexec/cellgate/cellgate-toolserver": 22_700,
     "lib/libcellgate.so": 11_700,
 }

@@ -272,6 +272,38 @@ TEST(places)
         FAILS(CG_E_LIMIT, "", cg_place_find(path, &p, &err));
 }
 
+/* A folder above the base is exchanged by a link: what was to be written would be elsewhere. */
+TEST(links_to_the_base)
+{
+        static const char text[] =
+                "{\"network\":{\"allowedDomains\":[],\"deniedDomains\":[]},\"filesystem\":{\"denyRead\":[],"
+                "\"allowWrite\":[\".\"],\"denyWrite\":[]}}";
+        struct cg_settings *s = NULL;
+        struct cg_rules rules = { 0 };
+        char cwd[PATH_MAX];
+        struct cg_path_base base = { .cwd = cwd };
+
+        mkdir("b", 0755);
+        mkdir("b/w", 0755);
+        assert_int_equal(symlink("b", "bl"), 0);
+        OK(cg_settings_parse(text, sizeof(text) - 1, "s", 0, &s, &err));
+        for (int real = 0; real < 2; real++) {
+                base.real = real;
+                snprintf(cwd, sizeof(cwd), "%s/b/w", test_dir);
+                OK(cg_rules_make_roots(s, &base, &rules, &err));
+                assert_int_equal(rules.n, 1);
+                cg_rules_fini(&rules);
+                snprintf(cwd, sizeof(cwd), "%s/bl/w", test_dir);
+                if (real) {
+                        FAILS(CG_E_STATE, "has become a link", cg_rules_make_roots(s, &base, &rules, &err));
+                } else {
+                        OK(cg_rules_make_roots(s, &base, &rules, &err));
+                        cg_rules_fini(&rules);
+                }
+        }
+        cg_settings_free(s);
+}
+
 /* ---- rules to states and mounts: nothing of these paths has to exist */
 
 static void add_rule(struct cg_rules *rules, enum cg_rule_kind kind, const char *path, bool folder,

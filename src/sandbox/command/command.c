@@ -196,6 +196,7 @@ int cg_command_new(struct cg_settings *s, const struct cg_command_options *opts,
         }
         c->settings = s;
         c->base = (struct cg_path_base){ .cwd = opts->base ?: opts->cwd,
+                                         .real = !opts->base,
                                          .home = opts->home };
         c->proxy = !s->own.network_off;
         c->host_env = opts->env;

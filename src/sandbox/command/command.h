@@ -46,7 +46,7 @@ struct cg_command {
 };
 
 struct cg_command_options {
-        const char *cwd;  /* absolute; these three borrowed for the command's whole life */
+        const char *cwd;  /* absolute, without symlinks; these three borrowed for the command's whole life */
         const char *home; /* absolute, or NULL */
         const char *base; /* where relative entries of the settings begin; NULL: cwd */
         /* absolute paths that are hidden whatever the settings say, NULL-terminated; or NULL */

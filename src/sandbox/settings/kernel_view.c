@@ -46,6 +46,19 @@ static int add_mask(struct cg_rules *rules, const struct cg_path_base *base, con
         return 0;
 }
 
+/* The workspace, with its links followed, unless it has none: then it is itself or nothing. */
+static int add_write(struct cg_sandbox *plan, const struct cg_path_base *base, struct cg_err *err)
+{
+        int r = cg_sandbox_add_write(plan, base->cwd, err);
+
+        if (r < 0 || !base->real)
+                return r;
+        for (size_t i = 0; i < plan->n_mounts; i++)
+                if (plan->mounts[i].kind == CG_PLAN_WRITE && strcmp(plan->mounts[i].src, base->cwd) == 0)
+                        return 0;
+        return cg_fail(err, CG_E_STATE, "sandbox: the workspace is not the folder %s any more", base->cwd);
+}
+
 int cg_session_view(struct cg_sandbox *plan, const struct cg_settings *s, const json_t *masks,
                     const struct cg_path_base *base, const json_t *guards, struct cg_err *err)
 {
@@ -59,7 +72,7 @@ int cg_session_view(struct cg_sandbox *plan, const struct cg_settings *s, const 
                 return r;
         /* A workspace in /tmp or another private folder is visible; writable without rules. */
         if (rules.off)
-                r = cg_sandbox_add_write(plan, base->cwd, err);
+                r = add_write(plan, base, err);
         else if (cg_view_state(&rules, base->cwd) == CG_VIEW_READ)
                 r = cg_sandbox_add_bind_ro(plan, base->cwd, base->cwd, err);
         if (r < 0 || (r = cg_view_add(plan, &rules, err)) < 0)
@@ -164,7 +177,7 @@ static int default_rules(struct cg_rules *rules, const struct cg_path_base *base
         cg_auto_place struct cg_place place = { .path = "" };
         int r = cg_place_find(base->cwd, &place, err);
 
-        if (r < 0 || holds == CG_IS_ABOVE_HOME)
+        if (r < 0 || (r = cg_place_check(&place, base, err)) < 0 || holds == CG_IS_ABOVE_HOME)
                 return r;
         if ((r = add_workspace(rules, &place, holds, err)) < 0 ||
             (r = cg_rules_add_present(rules, place.path, true, err)) < 0 ||
@@ -224,7 +237,7 @@ int cg_session_view_default(struct cg_sandbox *plan, const struct cg_path_base *
         if (r < 0)
                 return r;
         if (cg_session_view_holds_home(base->cwd, base->home) == CG_HOLDS_NO_HOME)
-                r = cg_sandbox_add_write(plan, base->cwd, err);
+                r = add_write(plan, base, err);
         /* It is visible, also in a folder of which the sandbox has its own, such as /tmp. */
         else if (realpath(base->cwd, real) && real[1])
                 r = cg_sandbox_add_bind_ro(plan, real, real, err);

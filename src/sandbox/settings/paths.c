@@ -175,6 +175,17 @@ int cg_place_find(const char *path, struct cg_place *ret, struct cg_err *err)
         return r;
 }
 
+int cg_place_check(const struct cg_place *place, const struct cg_path_base *base, struct cg_err *err)
+{
+        for (size_t i = 0; base->real && i < place->n_links; i++)
+                if (cg_path_within(base->cwd, place->links[i]))
+                        return cg_fail(
+                                err, CG_E_STATE,
+                                "sandbox: %s has become a link: %s is not the folder any more that the sandbox is for",
+                                place->links[i], base->cwd);
+        return 0;
+}
+
 void cg_place_fini(struct cg_place *place)
 {
         for (size_t i = 0; i < place->n_links; i++)

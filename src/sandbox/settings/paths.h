@@ -14,6 +14,7 @@ struct cg_path_base {
         const char *home;
         /* the file that the settings were read from; NULL: none, or of no matter */
         const char *settings;
+        bool real;           /* no symlink leads to cwd: one that is there now was put there since */
         bool by_name;        /* names are protected by init (mediate.h): no search for them is needed */
         bool by_inode;       /* and files whatever their names are */
         const json_t *env;   /* base/user_env.h; NULL: not known */
@@ -53,5 +54,7 @@ struct cg_place {
  * CG_E_LIMIT: a loop. CG_E_SYS: another failure.
  */
 int cg_place_find(const char *path, struct cg_place *ret, struct cg_err *err);
+/* CG_E_STATE: the place was reached by a symlink where @base has none. */
+int cg_place_check(const struct cg_place *place, const struct cg_path_base *base, struct cg_err *err);
 void cg_place_fini(struct cg_place *place);
 #define cg_auto_place CG_CLEANUP(cg_place_fini)

@@ -52,6 +52,8 @@ static int add_path(struct list *l, const char *path, struct cg_err *err)
 
         if (r < 0)
                 return cg_err_prefix(err, "sandbox: %s", l->why);
+        if ((r = cg_place_check(&place, l->base, err)) < 0)
+                return r;
         if (allow && crosses_untrusted_link(l, &place)) {
                 /* In allowRead: the target of the link stays denied by its own name. */
                 l->rules->skipped += l->kind == CG_RULE_ALLOW_WRITE;

@@ -261,6 +261,18 @@ static int check_workspace(struct session *ss, const struct stat *st, struct cg_
                 "the workspace is not the folder any more that the session was opened for; open a new session");
 }
 
+/* Once, for the first kernel: cells of a session in a folder above could replace it by a link. */
+static int follow_links(struct session *ss, struct cg_err *err)
+{
+        char real[PATH_MAX];
+
+        if (!realpath(ss->workspace, real))
+                return cg_fail_errno(err, "workspace %s", ss->workspace);
+        if (json_object_set_new(ss->options, "workspace", json_string(real)) < 0)
+                return cg_fail(err, CG_E_INVAL, "workspace: its path is not UTF-8");
+        return cg_json_str(ss->options, "workspace", NULL, &ss->workspace, err);
+}
+
 static int start_kernel(struct session *ss, struct cg_err *err)
 {
         if (!ss->host) {
@@ -675,6 +687,8 @@ static int check_options(struct session *ss, struct cg_err *err)
                 return -1;
         if (!ss->workspace || ss->workspace[0] != '/')
                 return cg_fail(err, CG_E_INVAL, "\"workspace\" must be an absolute path");
+        if (!ss->folder.ino && follow_links(ss, err) < 0)
+                return -1;
         if (stat(ss->workspace, &st) < 0)
                 return cg_fail_errno(err, "workspace %s", ss->workspace);
         if (!S_ISDIR(st.st_mode))
