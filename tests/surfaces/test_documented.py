@@ -1,4 +1,4 @@
-"""context-forge's document: every call and answer that it shows, as they are written."""
+"""context-forge's document: calls and answers that it shows, as they are written."""
 
 from __future__ import annotations
 
@@ -19,45 +19,6 @@ def fibonacci(n):
 
 result = [fibonacci(i) for i in range(10)]
 print("Fibonacci sequence:", result)
-"""
-STATISTICS = """
-import statistics
-data = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
-mean = statistics.mean(data)
-median = statistics.median(data)
-stdev = statistics.stdev(data)
-result = {
-    'mean': mean,
-    'median': median,
-    'std_dev': stdev
-}
-print(f"Statistics: {result}")
-"""
-SORT = """
-def bubble_sort(arr):
-    n = len(arr)
-    for i in range(n):
-        for j in range(0, n-i-1):
-            if arr[j] > arr[j+1]:
-                arr[j], arr[j+1] = arr[j+1], arr[j]
-    return arr
-
-test_data = [64, 34, 25, 12, 22, 11, 90]
-result = bubble_sort(test_data.copy())
-print(f"Sorted: {result}")
-"""
-PI = """
-import math
-
-def calculate_pi_leibniz(terms):
-    pi_approx = 0
-    for i in range(terms):
-        pi_approx += ((-1) ** i) / (2 * i + 1)
-    return pi_approx * 4
-
-result = calculate_pi_leibniz(1000)
-print(f"Pi approximation: {result}")
-print(f"Difference from math.pi: {abs(result - math.pi)}")
 """
 AVERAGE = "import math\ndata = [1, 2, 3, 4, 5]\nresult = sum(data) / len(data)\nprint(f'Average: {result}')"
 NUMPY = "import numpy as np\ndata = np.array([1, 2, 3, 4, 5])\nresult = np.mean(data)"
@@ -99,9 +60,6 @@ def test_basic_execution(basic: Any) -> None:
     [
         (AVERAGE, {"allowed_imports": ["math"], "timeout": 15}, 3.0, "Average: 3.0\n"),
         (FIBONACCI, {}, [0, 1, 1, 2, 3, 5, 8, 13, 21, 34], "Fibonacci sequence: "),
-        (STATISTICS, {}, {"mean": 5.5, "median": 5.5, "std_dev": pytest.approx(3.0276, abs=1e-4)}, "Statistics: "),
-        (SORT, {}, [11, 12, 22, 25, 34, 64, 90], "Sorted: "),
-        (PI, {}, pytest.approx(3.1406, abs=1e-4), "Pi approximation: "),
         ("print('Hello, World!')", {"timeout": 5}, None, "Hello, World!\n"),
         ("result = sum(range(10))", {"timeout": 5}, 45, ""),
         ("import math; print(math.pi)", {"timeout": 5}, None, "3.14159"),
