@@ -9,7 +9,6 @@
 
 #include <poll.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -311,7 +310,7 @@ static void send_before_crash(struct cg_io *io)
                         p.events &= ~POLLIN;
                 } while (io->blocked && cg_now_ms() < end_ms && poll(&p, 1, EXIT_MS / 2) > 0);
         }
-        cg_io_event_set(io->crash.fd);
+        eventfd_write(io->crash.fd, 1);
         for (;;)
                 pause();
 }
@@ -398,7 +397,7 @@ static void on_crash(int sig)
                 struct pollfd p = { .fd = io->crash.fd, .events = POLLIN };
 
                 io->crash.waits = 1;
-                cg_io_event_set(io->wake_fd);
+                eventfd_write(io->wake_fd, 1);
                 while (poll(&p, 1, EXIT_MS) < 0 && errno == EINTR)
                         ;
         }

@@ -9,6 +9,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 #include "base/hold.h"
 #include "base/zconn.h"
 #include "kernel/io.h"
@@ -179,7 +180,6 @@ struct cg_io {
 };
 
 /* io_state.c */
-void cg_io_event_set(int fd);
 void cg_io_event_clear(int fd);
 /* Makes the I/O thread's poll() return. */
 void cg_io_wake_locked(struct cg_io *io);

@@ -16,7 +16,7 @@ static void take_raw_locked(struct cg_wait *w, struct cg_msg *m)
                 w->has_raw = true;
         }
         w->done = true;
-        cg_io_event_set(w->fd);
+        eventfd_write(w->fd, 1);
 }
 
 /* An error reply, made without Python. */
@@ -162,7 +162,7 @@ void cg_io_try_interrupt_locked(struct cg_io *io, int64_t now, bool again)
         pthread_kill(io->main, SIGINT);
         io->config.interrupt(io, again);
         for (struct cg_wait *w = io->waits; w; w = w->next)
-                cg_io_event_set(w->fd);
+                eventfd_write(w->fd, 1);
         io->interrupt.at_ms = now + io->interrupt.step_ms;
         io->interrupt.step_ms *= 2;
         if (io->interrupt.step_ms > INTERRUPT_RETRY_MAX_MS)

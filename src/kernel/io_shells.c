@@ -1,7 +1,6 @@
 /* Shells: their requests, running cells and interrupts. Any thread. See io.h. */
 #include "kernel/io_int.h"
 
-#include <sys/eventfd.h>
 #include "kernel/procs.h"
 
 /* ------------------------------------------------------------------ opening and closing */
@@ -117,7 +116,7 @@ struct cg_request *cg_request_free(struct cg_request *req)
 void cg_io_push_request_locked(struct cg_shell *sh, struct cg_request *req)
 {
         STAILQ_INSERT_TAIL(&sh->queue, req, entry);
-        cg_io_event_set(sh->request_fd);
+        eventfd_write(sh->request_fd, 1);
 }
 
 int cg_io_call_main(struct cg_io *io, struct cg_err *err)
@@ -336,7 +335,7 @@ static bool interrupt_wait_locked(struct cg_shell *sh)
         for (const struct cg_wait *w = sh->io->waits; w; w = w->next)
                 if (pthread_equal(w->thread, sh->thread)) {
                         sh->interrupting = true;
-                        cg_io_event_set(w->fd);
+                        eventfd_write(w->fd, 1);
                 }
         return sh->interrupting;
 }

@@ -1,13 +1,6 @@
 /* State that all parts of the kernel's input and output share: events, queue, current cell. */
 #include "kernel/io_int.h"
 
-#include <sys/eventfd.h>
-
-void cg_io_event_set(int fd)
-{
-        eventfd_write(fd, 1);
-}
-
 void cg_io_event_clear(int fd)
 {
         uint64_t n;
@@ -20,13 +13,13 @@ void cg_io_wake_locked(struct cg_io *io)
         if (io->woken)
                 return;
         io->woken = true;
-        cg_io_event_set(io->wake_fd);
+        eventfd_write(io->wake_fd, 1);
 }
 
 void cg_io_end_wait_locked(struct cg_wait *w)
 {
         w->done = true;
-        cg_io_event_set(w->fd);
+        eventfd_write(w->fd, 1);
 }
 
 void cg_io_end_waits_locked(struct cg_io *io, enum wait_kind kind)

@@ -2,7 +2,6 @@
 #include "kernel/io_int.h"
 
 #include <poll.h>
-#include <sys/eventfd.h>
 
 static struct cg_wait *wait_new(struct cg_io *io, enum wait_kind kind, struct cg_err *err)
 {
@@ -433,7 +432,7 @@ void cg_io_end_call_locked(struct link *l, uint64_t id, const char *status, cons
                 TAILQ_INSERT_TAIL(&c->wait->finished, c, entry);
                 c->wait->done = true;
                 if (!c->wait->reading)
-                        cg_io_event_set(c->wait->fd);
+                        eventfd_write(c->wait->fd, 1);
         } else {
                 cg_tool_call_free(c);
         }
