@@ -275,8 +275,7 @@ void cg_tool_put_data(struct cg_tool *t, struct cg_buf *o)
         put_text(o, "description", cg_tool_description(t), CG_GEN_MAX_FIELD_DOC);
         for (size_t i = 0; i < t->n_hints; i++)
                 cg_buf_addf(o, "%s\"%s\"", i ? "," : ",\"hints\":[", t->hints[i]);
-        if (t->n_hints)
-                cg_buf_adds(o, "]");
+        cg_put_if(o, t->n_hints, "]");
         put_text(o, "sig", cg_buf_slice(&sig), SIZE_MAX);
         put_schema_of(t, &t->in, "in", o);
         if (t->out.root) {

@@ -139,8 +139,7 @@ static struct cg_slice base_name(struct cg_arena *a, struct cg_slice original, e
         } else {
                 cg_puts(&o, s);
         }
-        if (taken(kind, cg_buf_slice(&o)))
-                cg_buf_adds(&o, "_");
+        cg_put_if(&o, taken(kind, cg_buf_slice(&o)), "_");
         return cg_arena_text(a, &o);
 }
 
@@ -249,15 +248,13 @@ struct cg_slice cg_class_base(struct cg_arena *a, struct cg_slice hint)
                         start = true;
                         continue;
                 }
-                if (!o.len && cg_is_digit(out))
-                        cg_buf_adds(&o, "C");
+                cg_put_if(&o, !o.len && cg_is_digit(out), "C");
                 if (start && out >= 'a' && out <= 'z')
                         out = (char)(out & ~32);
                 start = false;
                 cg_puts(&o, (struct cg_slice){ &out, 1 });
         }
-        if (!o.len)
-                cg_buf_adds(&o, "Item");
+        cg_put_if(&o, !o.len, "Item");
         if (cg_is_keyword(cg_buf_slice(&o)) || among(cg_buf_slice(&o), no_class, CG_ARRAY_LEN(no_class)))
                 cg_buf_adds(&o, "2");
         return cg_arena_text(a, &o);

@@ -77,8 +77,7 @@ struct cg_slice cg_schema_pointer(struct cg_arena *a, const struct cg_j *root, c
                                 cg_puts(&o, (struct cg_slice){ &c, 1 });
                 }
         }
-        if (o.len > MAX_POINTER)
-                cg_buf_adds(&o, "...");
+        cg_put_if(&o, o.len > MAX_POINTER, "...");
         return cg_arena_text(a, &o);
 }
 

@@ -193,13 +193,11 @@ void cg_put_folded(struct cg_buf *o, struct cg_slice s, size_t max)
                         gap = true;
                         continue;
                 }
-                if (gap)
-                        cg_buf_adds(o, " ");
+                cg_put_if(o, gap, " ");
                 gap = false;
                 cg_puts(o, (struct cg_slice){ s.p + i, 1 });
         }
-        if (cut)
-                cg_buf_adds(o, "...");
+        cg_put_if(o, cut, "...");
 }
 
 /* ------------------------------------------------------------------ JSON */
@@ -264,8 +262,7 @@ void cg_put_json(struct cg_buf *o, const struct cg_j *j)
         }
         cg_buf_adds(o, object ? "{" : "[");
         for (const struct cg_j *m = j->first; m; m = m->next) {
-                if (m != j->first)
-                        cg_buf_adds(o, ",");
+                cg_put_if(o, m != j->first, ",");
                 if (object) {
                         cg_put_json_str(o, m->key);
                         cg_buf_adds(o, ":");

@@ -172,8 +172,7 @@ static void note_range(struct cg_buf *o, const struct cg_j *at, const char *min,
                         cg_buf_adds(o, low ? "at least " : "at most ");
                 if (low)
                         cg_puts(o, lo->text);
-                if (low && high)
-                        cg_buf_adds(o, " to ");
+                cg_put_if(o, low && high, " to ");
                 if (high)
                         cg_puts(o, hi->text);
         }
@@ -237,8 +236,7 @@ static void put_field_doc(struct cg_buf *o, const struct cg_class *c, const stru
         if (!d.len)
                 d = cg_trim(cg_j_string(at, "description"));
         cg_puts(&text, cg_cut_chars(d, CG_GEN_MAX_FIELD_DOC, &cut));
-        if (cut)
-                cg_buf_adds(&text, "...");
+        cg_put_if(&text, cut, "...");
         if (d.len)
                 cg_buf_adds(&text, " ");
 
@@ -272,8 +270,7 @@ static void put_field_doc(struct cg_buf *o, const struct cg_class *c, const stru
                 cg_buf_adds(&text, "server default: ");
                 put_shown_value(&text, v);
         }
-        if (any)
-                cg_buf_adds(&text, ")");
+        cg_put_if(&text, any, ")");
 
         d = cg_trim(cg_buf_slice(&text));
         if (!d.len || text.failed < 0)
@@ -355,8 +352,7 @@ static void put_class(struct cg_buf *o, const struct cg_class *c)
                                     is_unset(c, f) ? "UNSET" : "None");
                 cg_buf_adds(o, "\n");
         }
-        if (!c->n_fields)
-                cg_buf_adds(o, "    pass\n");
+        cg_put_if(o, !c->n_fields, "    pass\n");
 }
 
 /* Nested classes first, in the order of their discovery; the class that has them follows. */
@@ -395,13 +391,11 @@ static void put_imports(struct cg_tool *t, struct cg_buf *o, bool returns)
                 cg_buf_addf(o, "from typing import %s%s%s\n", any ? "Any" : "", any && literal ? ", " : "",
                             literal ? "Literal" : "");
         cg_buf_adds(o, "from cellgate_tools import ");
-        if (unset)
-                cg_buf_adds(o, "UNSET, ");
+        cg_put_if(o, unset, "UNSET, ");
         for (size_t i = 0; i < CG_ARRAY_LEN(bases); i++)
                 if (used[i])
                         cg_buf_addf(o, "%s, ", bases[i]);
-        if (returns)
-                cg_buf_adds(o, "Returns, ");
+        cg_put_if(o, returns, "Returns, ");
         if (cg_slice_is(t->returns, "Text"))
                 cg_buf_adds(o, "Text, ");
         cg_buf_adds(o, "bind\n");
@@ -504,7 +498,6 @@ void cg_tool_put_summary(struct cg_tool *t, size_t common, struct cg_buf *o)
         }
         for (size_t i = 0; i < t->n_hints; i++)
                 cg_buf_addf(o, "%s%s", i ? ", " : " [", t->hints[i]);
-        if (t->n_hints)
-                cg_buf_adds(o, "]");
+        cg_put_if(o, t->n_hints, "]");
         cg_buf_adds(o, "\n");
 }
