@@ -126,6 +126,21 @@ TEST(test_random_bytes)
         }
 }
 
+/* The ends of each length, and of each range of second bytes. */
+TEST(test_characters_in_pieces)
+{
+        static const char in[] = "\xc2\x80\xdf\xbf\xe0\xa0\x80\xed\x9f\xbf\xee\x80\x80\xef\xbf\xbf"
+                                 "\xf0\x90\x80\x80\xf0\xbf\xbf\xbf\xf4\x80\x80\x80\xf4\x8f\xbf\xbf";
+        char out[3 * sizeof(in)];
+        size_t len;
+
+        for (size_t piece = 1; piece < 5; piece++) {
+                feed(in, sizeof(in) - 1, piece, out, &len);
+                assert_int_equal(len, sizeof(in) - 1);
+                assert_memory_equal(out, in, len);
+        }
+}
+
 TEST(test_content_that_is_taken)
 {
         struct cg_buf raw = { .max = SIZE_MAX };
