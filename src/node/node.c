@@ -341,7 +341,11 @@ static int make_link(struct node_monitor *n, struct cg_err *err)
         if (cg_connect_unix_now(name, &other, NULL) == 0)
                 return cg_fail(err, CG_E_EXISTS, "--link %s: another node is there", path);
         snprintf(name, sizeof(name), "%s.%d", path, (int)getpid());
-        if (symlink(n->dir, name) < 0 || rename(name, path) < 0) {
+        if (lstat(name, &st) == 0 && S_ISLNK(st.st_mode)) /* a node of this number was killed here */
+                unlink(name);
+        if (symlink(n->dir, name) < 0)
+                return cg_fail_errno(err, "--link %s", name);
+        if (rename(name, path) < 0) {
                 cg_fail_errno(err, "--link %s", path);
                 unlink(name);
                 return err->code;
