@@ -289,21 +289,21 @@ children = {n: named(n) for n in (1000, 1001, 1002)}
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers of system calls")
 def test_cells_cannot_limit_commands_whose_ancestors_end_meanwhile(session: Session) -> None:
     n = rounds(400, 40)
-    # The last of 40 generations says its number and ends its ancestors, which the cell's calls come upon.
-    session.run(f"{CHANGES}\nos.mkfifo('started'); os.mkfifo('done')")
+    # The last of 40 generations says its number; its ancestors end one after the other during the cell's calls.
+    session.run(f"{CHANGES}\nfor name in ('started', 'end', 'done'): os.mkfifo(name)")
     number = session.exec(
         "python3",
         "-c",
         f"""
-import os
+import os, time
 for _ in range({n}):
     (wait, end), (all_ended, alive) = os.pipe(), os.pipe()
     if not os.fork():
-        for _ in range(40):
+        for i in range(40):
             if os.fork():
-                os.close(end), os.read(wait, 1), os._exit(0)
+                os.close(end), os.read(wait, 1), time.sleep(i * 0.0005), os._exit(0)
         open('started', 'w').write(str(os.getpid()))
-        os.close(end), open('done').read(), os._exit(0)
+        open('end').read(), os.close(end), open('done').read(), os._exit(0)
     os.close(end), os.close(alive), os.read(all_ended, 1), os.close(wait), os.close(all_ended), os.wait()
 """,
     )
@@ -311,7 +311,8 @@ for _ in range({n}):
 found = set()
 for _ in range({n}):
     pid = int(open('started').read())
-    found |= {{call(302, pid, resource.RLIMIT_CORE, at(limit), 0) for _ in range(20)}}
+    open('end', 'w').close()
+    found |= {{call(302, pid, resource.RLIMIT_CORE, at(limit), 0) for _ in range(100)}}
     open('done', 'w').close()
 found
 """
