@@ -78,7 +78,9 @@ class Shell(Language):
             self._free(slot)
 
     def _make_folder(self) -> None:
-        """Make the FIFOs, also again when a cell has removed the folder."""
+        """Make the FIFOs, also again when a cell has removed the folder, or put something else there."""
+        if os.path.lexists(self._dir) and not os.path.isdir(self._dir):
+            os.unlink(self._dir)
         os.makedirs(self._dir, 0o700, exist_ok=True)
         if os.path.exists(os.path.join(self._dir, "0")):
             return

@@ -175,8 +175,9 @@ def test_a_handler_of_exit_runs_at_the_sessions_end(client: Client, workspace: P
     assert (workspace / "bye").read_text() == "bye\n"
 
 
-def test_a_removed_folder_of_the_shell(session: Session) -> None:
-    assert session.run("x=1; rm -rf /tmp/shell-*").status == "ok"
+@pytest.mark.parametrize("then", ["", "; touch $d", "; ln -s nowhere $d", "; mkdir $d; touch $d/0"])
+def test_a_removed_folder_of_the_shell(session: Session, then: str) -> None:
+    assert session.run(f"x=1 d=$(echo /tmp/shell-*); rm -rf $d{then}").status == "ok"
     assert session.run("echo $x").stdout == "1\n"
 
 
