@@ -67,15 +67,16 @@ class Worker:
             signal.signal(signal.SIGINT, _cellgate.on_sigint)
         self._kernel.watcher.before_cell()
 
-    def _after_cell(self) -> None:
+    def _after_cell(self, error: BaseException | None = None) -> None:
         streams.flush()
         self._kernel.watcher.after_cell()
         if self._kernel.working_dir:
             restore_directory(self._kernel.working_dir)
         if _cellgate.forked():
-            # a child after os.fork() in the cell: it exits at the cell's end
+            # a child after os.fork() in the cell: it exits at the cell's end, with the status of a program
             sys.stdout.flush()
-            os._exit(0)
+            status = error.code if isinstance(error, SystemExit) else error and 1
+            os._exit(status if isinstance(status, int) else int(status is not None))
 
     def execute(self, request: Request, interrupted: bool = False) -> Reply:
         """Run a cell unless it was interrupted before; returns body and content of the reply.
@@ -103,7 +104,7 @@ class Worker:
             if expressions and result.success:
                 values = self.runner.run_sync(lambda: self._shell.user_expressions(expressions))
             denials.explain_output()
-            self._after_cell()
+            self._after_cell(result.error_before_exec or result.error_in_exec)
             if request.warm:
                 self._shell.forget_cells()
             if result.success:

@@ -233,6 +233,12 @@ def test_forked_child_prints_and_ends_with_the_cell(kernel: Kernel) -> None:
     assert kernel.run("1").result == "1"
 
 
+@pytest.mark.parametrize(("end", "status"), [("sys.exit(3)", 3), ("sys.exit()", 0), ("1 / 0", 1), ("sys.exit('x')", 1)])
+def test_status_of_a_forked_child(kernel: Kernel, end: str, status: int) -> None:
+    code = f"import os, sys\nif not (pid := os.fork()): {end}\nos.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])"
+    assert kernel.run(code).result == str(status)
+
+
 def test_multiprocessing(kernel: Kernel) -> None:
     r = kernel.run(
         "import multiprocessing as mp\n"
