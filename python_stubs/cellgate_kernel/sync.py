@@ -36,6 +36,8 @@ def _look(path: str) -> Entry | None:
             return ["dir"]
         if stat.S_ISLNK(st.st_mode):
             return ["link", os.readlink(path)]
+        if stat.S_ISREG(st.st_mode) and st.st_size > BYTES_MAX:  # pack() refuses it
+            return ["file", st.st_size, bool(st.st_mode & 0o100), ""]
         if stat.S_ISREG(st.st_mode):
             with open(path, "rb", opener=_open) as f:
                 return ["file", st.st_size, bool(st.st_mode & 0o100), hashlib.file_digest(f, "sha256").hexdigest()]
