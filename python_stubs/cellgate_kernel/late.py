@@ -17,10 +17,13 @@ _patches: dict[str, Callable[[], object]] = {}
 
 
 class _Loader:
-    """The module's own loader, and then the patch. Only the import system sees this one."""
+    """The module's own loader, and then the patch. Before the import find_spec() shows this one."""
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         module: ModuleType | None = self._loader.create_module(spec)

@@ -168,6 +168,8 @@ def test_the_cell_that_imports_asyncio_has_its_loop(first: Kernel) -> None:
         loop = asyncio.get_running_loop()
         task = loop.create_task(two())
     """
+    first.run("import importlib.util; assert 'pdb' not in sys.modules")
+    assert "code object" in str(first.run("importlib.util.find_spec('pdb').loader.get_code('pdb')").result)
     assert first.run(code).status == "ok"
     assert first.run("await task").result == "2"
     assert first.run("asyncio.get_running_loop() is loop").result == "True"
