@@ -39,7 +39,7 @@ let begun = false; // the first may have been sent in part
 const pause = new Int32Array(new SharedArrayBuffer(4));
 
 function write(fd, text, encoding) {
-  let data = typeof text === "string" ? Buffer.from(text, encoding) : text;
+  let data = text instanceof Uint8Array ? text : Buffer.from(text, encoding); // a TypeError for others
   while (data.length) {
     try {
       data = data.subarray(fs.writeSync(fd, data));
