@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 OPTION = re.compile(
-    r"(?:-(?P<letter>\w), )?(?:--(?P<name>[\w-]+))?(?: (?! ))?(?P<value>.*?)"
+    r"(?:-(?P<letter>\w), )?(?:--(?P<name>[\w-]+))?(?: (?![ =]))?(?P<value>.*?)"
     r"(?:  \[(?P<commands>.*)\])?(?: = (?P<id>\w+))?"
 )
 

@@ -16,26 +16,15 @@
 #include "cli/common/cli.h"
 #include "cli/common/opts.h"
 #include "cli/help.h"
+#include "cli/option_tables.h"
 
 #define READ_BYTES   (256u << 10)
 #define MAX_MANIFEST ((size_t)8 << 20)
 
 enum { ARTIFACTS = 1, VERIFY = 2 };
-enum { HELP = 2, OUT, JSON, KEY_FILE, KEY };
+enum { CG_ARTIFACTS_OPTION_IDS };
 
-static const struct cg_opt table[] = {
-        { OUT, 0, "out", "DIR", ARTIFACTS,
-          "copy the files that are still as they were signed into this folder, which is made if it is absent."
-          " Files that are there already are not replaced, and no link is followed" },
-        { JSON, 0, "json", NULL, ARTIFACTS,
-          "print the signed manifest, one line, for `cellgate verify FILE MANIFEST`" },
-        { KEY, 0, "key", "HEX", VERIFY,
-          "the public key that the manifest must be signed with, 64 hexadecimal digits, as `cellgate audit head`"
-          " prints it (default: the key of this user's audit log)" },
-        { KEY_FILE, 0, "audit-key", "FILE", ARTIFACTS | VERIFY,
-          "the key that the log was signed with, if it is not the log's own" },
-        { HELP, 'h', "help", NULL, 0, "this text" },
-};
+static const struct cg_opt table[] = { CG_ARTIFACTS_OPTION_ROWS };
 
 struct signed_options {
         unsigned command;

@@ -8,32 +8,16 @@
 #include "cli/common/cli.h"
 #include "cli/common/opts.h"
 #include "cli/help.h"
+#include "cli/option_tables.h"
 
 #define SHOWN_BODY 160
 /* A line of an exported file. */
 #define MAX_EXPORT ((size_t)1 << 30)
 
 enum { SHOW = 1, VERIFY = 2, HEAD = 4, EXPORT = 8 };
-enum option { HELP = 2, SESSION, SINCE, JSON, OCSF, KEY, KEPT, EXPORTED, PARTIAL, FROM, TO };
+enum option { CG_AUDIT_OPTION_IDS };
 
-static const struct cg_opt table[] = {
-        { SESSION, 0, "session", "ID", SHOW | EXPORT,
-          "only this session; the beginning of its id is enough" },
-        { SINCE, 0, "since", "TIME", SHOW, "2026-11-24, 2026-11-24T09:30, or 90s, 30m, 12h, 7d ago" },
-        { JSON, 0, "json", NULL, SHOW, "each record as a JSON object on a line" },
-        { OCSF, 0, "ocsf", NULL, SHOW,
-          "each record as an event of the Open Cybersecurity Schema Framework on a line" },
-        { KEY, 0, "audit-key", "FILE", VERIFY | HEAD | EXPORT,
-          "the key that the log was signed with, if it is not the log's own" },
-        { KEPT, 0, "head", "FILE", VERIFY,
-          "a head that was kept elsewhere (the output of `cellgate audit head`, or the file of --audit-head, of which"
-          " the last line counts): the log must contain it" },
-        { EXPORTED, 0, "export", "FILE", VERIFY, "checks an exported file instead of the log" },
-        { PARTIAL, 0, "partial", NULL, VERIFY, "accepts that older files of the log were moved away" },
-        { FROM, 0, "from", "N", EXPORT, "the first record" },
-        { TO, 0, "to", "N", EXPORT, "the last record" },
-        { HELP, 'h', "help", NULL, 0, "this text" },
-};
+static const struct cg_opt table[] = { CG_AUDIT_OPTION_ROWS };
 
 struct audit_options {
         unsigned what;

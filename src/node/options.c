@@ -3,41 +3,16 @@
 #include "cli/common/listen.h"
 #include "cli/common/opts.h"
 #include "cli/help.h"
+#include "cli/option_tables.h"
 #include "node/node.h"
 
-enum { SLOTS = 2, CLIENT, MEMORY, DRAIN, LINK, HTTP, OPEN, TIER, TENANT, ENV, PRELOAD, SPARES, LEVEL, HELP };
+enum { CG_NODE_OPTION_IDS };
 
 #define DEFAULT_SLOTS 64
 #define MAX_SLOTS     (CG_MAX_SESSIONS / 2)
 #define DRAIN_MS      30000
 
-static const struct cg_opt table[] = {
-        { SLOTS, 0, "slots", "N", 0,
-          "sessions at once (default: 64); a client that wants one more is told that the node is busy" },
-        { CLIENT, 0, "slots-per-client", "N", 0, "of one connection; one more is refused" },
-        { MEMORY, 0, "memory", "MIB", 0,
-          "what the memory limits of all sessions add up to; a session whose limit does not fit any more is told that the"
-          " node is busy. One that asks for no limit has its slot's share, but not less than 256 MiB (default: what the job,"
-          " the pod or the machine has is the limit of each)" },
-        { DRAIN, 0, "drain", "SECONDS", 0,
-          "after SIGTERM no session opens, those that are open are told, and the node ends with the last of them or"
-          " after this time (default: 30; 0: no limit). A second SIGTERM ends it at once" },
-        { LINK, 0, "link", "PATH", 0,
-          "symbolic link to make to the folder of the node, which `cellgate relay` finds by CELLGATE_NODE=PATH" },
-        { HTTP, 0, "http", "ADDRESS", 0,
-          "answer at HOST:PORT, or PORT of 127.0.0.1: /healthz, /readyz, /metrics (default: nothing listens)" },
-        { OPEN, 0, "http-open", NULL, 0,
-          "let --http be an address that other machines reach: anybody there reads the figures, without TLS" },
-        { TIER, 0, "tier", "TIER", 0,
-          "tier whose sandboxes are tried before the node is ready: full (default), landlock or auto" },
-        { TENANT, 0, "tenant", "NAME", 0, "label of all figures and records of the log" },
-        { ENV, 0, "kernel-env", "DIR", 0, "environment that kernels run in" },
-        { PRELOAD, 0, "preload", "MODULES", 0,
-          "comma-separated modules that every kernel has imported already" },
-        { SPARES, 0, "spares", "N", 0, "sessions kept ready ahead (0 to 16, default: 1)" },
-        { LEVEL, 0, "log-level", "N", 0, "0 errors, 1 warnings (default), 2 information, 3 debugging" },
-        { HELP, 'h', "help", NULL, 0, "this text" },
-};
+static const struct cg_opt table[] = { CG_NODE_OPTION_ROWS };
 
 /* What the places of the options do not check. */
 static int check(const struct node_options *o, struct cg_err *err)

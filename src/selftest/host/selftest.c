@@ -18,6 +18,7 @@
 #include "cli/common/cli.h"
 #include "cli/common/opts.h"
 #include "cli/help.h"
+#include "cli/option_tables.h"
 #include "config.h"
 
 #define MAX_PATTERNS 64
@@ -27,22 +28,9 @@
 #define NAME_WIDTH 26
 #define OPEN_FD    70 /* left open on purpose: the sandbox must close it */
 
-enum { ONLY = 2, LIST, JSON, QUIET, TIER, BARE, HELP };
+enum { CG_SELFTEST_OPTION_IDS };
 
-static const struct cg_opt table[] = {
-        { ONLY, 0, "only", "PATTERN", 0,
-          "only attempts whose name matches a pattern as of files: 'proxy-*'; may be repeated" },
-        { LIST, 0, "list", NULL, 0,
-          "make no attempts; list their names, the layer that stops each, and what is tried" },
-        { JSON, 0, "json", NULL, 0, "print one JSON object a line, and one for the sum" },
-        { TIER, 0, "tier", "TIER", 0,
-          "tier of the sandbox: full (default), landlock or auto, as for cellgate sandbox --tier; landlock is"
-          " tried without kernels. Best with :freeze, since the scene has denials in its workspace" },
-        { QUIET, 'q', "quiet", NULL, 0, "print only failures and the sum" },
-        { BARE, 0, "no-sandbox", NULL, 0,
-          "make the attempts without a sandbox: most are holes then, which shows that attempts can succeed" },
-        { HELP, 'h', "help", NULL, 0, "this text" },
-};
+static const struct cg_opt table[] = { CG_SELFTEST_OPTION_ROWS };
 
 struct selftest {
         const char *only[MAX_PATTERNS + 1];
