@@ -84,3 +84,17 @@ TEST(test_room)
         assert_int_equal(all.bytes, 0);
         assert_int_equal(cg_kept_room(&a), CG_MCP_MAX_KEPT_BYTES);
 }
+
+TEST(test_a_file_that_was_cut_off)
+{
+        struct cg_kept_sum all = { 0 };
+        struct cg_kept_list list = { .all = &all };
+        int fd = memfd_create("kept", MFD_CLOEXEC);
+        char buf[8];
+
+        assert_int_equal(write(fd, "1234567", 7), 7);
+        OK(cg_kept_add(&list, 1, fd, 8, &err));
+        OK(cg_kept_read(&list, 1, 0, 7, buf, &err));
+        FAILS(CG_E_STATE, "was cut off", cg_kept_read(&list, 1, 0, 8, buf, &err));
+        cg_kept_free_all(&list);
+}

@@ -207,11 +207,13 @@ int cg_kept_write(int fd, uint64_t id, size_t max, const char *json, size_t len,
 
 int cg_kept_add(struct cg_kept_list *list, uint64_t id, int fd, size_t size, struct cg_err *err)
 {
-        struct cg_kept *k = size <= cg_kept_room(list) ? malloc(sizeof(*k)) : NULL;
+        bool room = size <= cg_kept_room(list);
+        struct cg_kept *k = room ? malloc(sizeof(*k)) : NULL;
 
         if (!k) {
                 close(fd);
-                return cg_fail(err, CG_E_LIMIT, "other large results have taken its place");
+                return room ? cg_fail(err, CG_E_NOMEM, "large result")
+                            : cg_fail(err, CG_E_LIMIT, "other large results have taken its place");
         }
         *k = (struct cg_kept){ .next = list->first, .id = id, .fd = fd, .size = size };
         list->first = k;
@@ -251,8 +253,11 @@ int cg_kept_read(struct cg_kept_list *list, uint64_t id, uint64_t offset, size_t
 
                 if (n < 0 && errno == EINTR)
                         continue;
-                if (n <= 0)
+                if (n < 0)
                         return cg_fail_errno(err, "reading a kept result");
+                if (n == 0)
+                        return cg_fail(err, CG_E_STATE,
+                                       "the file of the kept result was cut off; call the tool again");
                 buf += n;
                 offset += (size_t)n;
                 length -= (size_t)n;
