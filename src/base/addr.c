@@ -224,27 +224,47 @@ enum cg_addr_class cg_addr_class(const struct cg_addr *a)
         return c;
 }
 
+bool cg_addr_list_own(struct cg_addr **own, size_t *n)
+{
+        struct ifaddrs *list;
+        size_t room = 1;
+
+        *own = NULL;
+        *n = 0;
+        if (getifaddrs(&list) < 0)
+                return errno == EAFNOSUPPORT || errno == EPROTONOSUPPORT || errno == EPERM ||
+                       errno == EACCES || errno == ENOSYS;
+        for (struct ifaddrs *i = list; i; i = i->ifa_next)
+                room++;
+        *own = calloc(room, sizeof(**own));
+        for (struct ifaddrs *i = list; i && *own; i = i->ifa_next)
+                *n += i->ifa_addr && cg_addr_from_sockaddr(i->ifa_addr, *own + *n);
+        freeifaddrs(list);
+        errno = ENOMEM;
+        return *own;
+}
+
 enum cg_addr_class cg_addr_class_here(const struct cg_addr *a)
 {
         enum cg_addr_class c = cg_addr_class(a);
-        struct ifaddrs *list;
-        struct cg_addr own;
+        cg_auto_free struct cg_addr *own = NULL;
+        size_t n;
 
-        /* Without the list, which takes some 40 us, the fixed classes still hold. */
-        if (c == CG_ADDR_LOOPBACK || getifaddrs(&list) < 0)
+        if (c == CG_ADDR_LOOPBACK)
                 return c;
-        for (struct ifaddrs *i = list; i; i = i->ifa_next) {
-                if (i->ifa_addr && cg_addr_from_sockaddr(i->ifa_addr, &own) && cg_addr_equal(&own, a))
-                        c = CG_ADDR_LOOPBACK;
-        }
-        freeifaddrs(list);
+        if (!cg_addr_list_own(&own, &n))
+                return CG_ADDR_UNKNOWN;
+        for (size_t i = 0; i < n; i++)
+                if (cg_addr_equal(&own[i], a))
+                        return CG_ADDR_LOOPBACK;
         return c;
 }
 
 bool cg_addr_class_may_name(enum cg_addr_class from, enum cg_addr_class to)
 {
         /* 0.0.0.0 connects to this machine. */
-        return to == CG_ADDR_PUBLIC || to == from || from == CG_ADDR_LOOPBACK || from == CG_ADDR_UNSPECIFIED;
+        return to == CG_ADDR_PUBLIC || (to == from && to != CG_ADDR_UNKNOWN) || from == CG_ADDR_LOOPBACK ||
+               from == CG_ADDR_UNSPECIFIED;
 }
 
 const char *cg_addr_class_name(enum cg_addr_class c)
@@ -258,6 +278,7 @@ const char *cg_addr_class_name(enum cg_addr_class c)
                 [CG_ADDR_BROADCAST] = "the broadcast address",
                 [CG_ADDR_METADATA] = "a cloud metadata address",
                 [CG_ADDR_PRIVATE] = "a private address",
+                [CG_ADDR_UNKNOWN] = "an address that cannot be compared with this machine's now",
         };
 
         return names[c];

@@ -1,6 +1,7 @@
 /*
  * IP addresses: text, ranges, and what kind of place an address is. Pure, except for
- * cg_addr_class_here(); used by the egress proxy, the settings, and MCP over HTTP.
+ * cg_addr_list_own() and cg_addr_class_here(); used by the egress proxy, the settings, and MCP over
+ * HTTP.
  */
 #pragma once
 
@@ -53,9 +54,16 @@ enum cg_addr_class {
         CG_ADDR_METADATA, /* those elsewhere */
         /* RFC 1918, unique local, shared (RFC 6598), local NAT64, benchmarks, reserved */
         CG_ADDR_PRIVATE,
+        CG_ADDR_UNKNOWN, /* of cg_addr_class_here() only: it may be one of this machine's */
 };
 /* Considers the IPv4 address that @a carries as well. */
 enum cg_addr_class cg_addr_class(const struct cg_addr *a);
+/*
+ * The addresses of this machine's interfaces (returns *own; free()), which takes some 40 us. None
+ * where programs may not ask for them: the fixed classes still hold. False, with errno, where they
+ * cannot be listed now, as for want of descriptors or memory: nothing must rely on the classes.
+ */
+bool cg_addr_list_own(struct cg_addr **own, size_t *n);
 /*
  * As cg_addr_class(), and CG_ADDR_LOOPBACK for every address of this machine's interfaces: what
  * listens at them trusts this machine's programs.

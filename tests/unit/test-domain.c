@@ -2,6 +2,8 @@
  * Addresses, hosts and domain entries: each spelling that is understood beside the one next to it
  * that is not.
  */
+#include <arpa/inet.h>
+#include <ifaddrs.h>
 #include "sandbox/settings/domain.h"
 #include "cases.h"
 
@@ -158,6 +160,48 @@ TEST(test_classes)
 
                 if (strcmp(class, c.out) != 0)
                         fail_msg("%s", class);
+        }
+}
+
+/* This machine's only address; getifaddrs() fails with @list_error. */
+static struct sockaddr_in own_address = { .sin_family = AF_INET };
+static int list_error;
+
+int getifaddrs(struct ifaddrs **list)
+{
+        static struct ifaddrs one = { .ifa_addr = (struct sockaddr *)&own_address };
+
+        *list = &one;
+        errno = list_error;
+        return list_error ? -1 : 0;
+}
+
+void freeifaddrs(struct ifaddrs *list)
+{
+}
+
+static enum cg_addr_class class_here(const char *address, int error)
+{
+        struct cg_host h = host(address);
+
+        list_error = error;
+        inet_pton(AF_INET, "10.1.2.3", &own_address.sin_addr);
+        return cg_addr_class_here(&h.addr);
+}
+
+TEST(test_classes_here)
+{
+        assert_int_equal(class_here("10.1.2.3", 0), CG_ADDR_LOOPBACK);
+        assert_int_equal(class_here("10.1.2.4", 0), CG_ADDR_PRIVATE);
+        assert_int_equal(class_here("10.1.2.3", EAFNOSUPPORT), CG_ADDR_PRIVATE);
+        assert_int_equal(class_here("10.1.2.4", EMFILE), CG_ADDR_UNKNOWN);
+        assert_int_equal(class_here("1.2.3.4", ENOMEM), CG_ADDR_UNKNOWN);
+        assert_int_equal(class_here("127.0.0.2", EMFILE), CG_ADDR_LOOPBACK);
+        for (int c = CG_ADDR_PUBLIC; c <= CG_ADDR_UNKNOWN; c++) {
+                bool from_here = c == CG_ADDR_LOOPBACK || c == CG_ADDR_UNSPECIFIED;
+
+                assert_int_equal(cg_addr_class_may_name(c, CG_ADDR_UNKNOWN), from_here);
+                assert_int_equal(cg_addr_class_may_name(CG_ADDR_UNKNOWN, c), c == CG_ADDR_PUBLIC);
         }
 }
 

@@ -2,6 +2,7 @@
  * The decider of cellgate-egress, with a relay that sends false messages: the relay gets what the
  * policy allows and no more.
  */
+#include <ifaddrs.h>
 #include <netinet/in.h>
 #include "sandbox/egress/chan.h"
 #include "sandbox/egress/internal.h"
@@ -164,6 +165,43 @@ TEST(test_allowed)
                 assert_int_equal(ask(&r, &q).result, CG_EGRESS_CONNECTED);
         }
         assert_int_equal(end_rig(&r), 0);
+}
+
+/* What getifaddrs() fails with; 0: nothing. */
+static int list_error;
+
+int getifaddrs(struct ifaddrs **list)
+{
+        *list = NULL;
+        errno = list_error;
+        return list_error ? -1 : 0;
+}
+
+/* A name may lead to one of this machine's addresses, which cannot be found out then. */
+TEST(test_own_addresses_that_cannot_be_listed)
+{
+        static const struct {
+                int error;
+                uint32_t result;
+        } cases[] = { { 0, CG_EGRESS_CONNECTED },
+                      { EAFNOSUPPORT, CG_EGRESS_CONNECTED }, /* there is no netlink: never */
+                      { EMFILE, CG_EGRESS_UNREACHABLE },
+                      { ENOBUFS, CG_EGRESS_UNREACHABLE } };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(cases); i++) {
+                struct cg_egress_msg q, a;
+                struct rig r;
+
+                list_error = cases[i].error;
+                start(&r, "[\"localhost\"]", NULL);
+                q = question(&r, "localhost", r.port, CG_EGRESS_CONNECT);
+                a = ask(&r, &q);
+                assert_int_equal(a.result, cases[i].result);
+                if (a.result == CG_EGRESS_UNREACHABLE)
+                        assert_non_null(strstr(a.text, "own addresses cannot be listed"));
+                assert_int_equal(end_rig(&r), 0);
+        }
+        list_error = 0;
 }
 
 static void refused(struct rig *r, struct cg_egress_msg q, const char *why)

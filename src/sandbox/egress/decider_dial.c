@@ -4,7 +4,6 @@
  */
 #include "sandbox/egress/decider_int.h"
 
-#include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -193,26 +192,15 @@ static bool vet(struct job *j)
         cg_auto_free struct cg_addr *own = NULL;
         const char *whys[ADDRS_MAX];
         size_t n_own = 0, kept = 0, n_whys = 0;
-        struct ifaddrs *list;
         char why[400];
 
         if (j->to_proxy || j->host.is_addr)
                 return true;
-        /* Without this machine's own addresses the fixed classes still hold. */
-        if (getifaddrs(&list) == 0) {
-                for (struct ifaddrs *i = list; i; i = i->ifa_next)
-                        n_own++;
-                own = calloc(n_own + 1, sizeof(*own));
-                n_own = 0;
-                for (struct ifaddrs *i = list; i && own; i = i->ifa_next)
-                        if (i->ifa_addr && cg_addr_from_sockaddr(i->ifa_addr, &own[n_own]))
-                                n_own++;
-                freeifaddrs(list);
-                if (!own) {
-                        j->last_error = ENOMEM;
-                        unreachable(j);
-                        return false;
-                }
+        if (!cg_addr_list_own(&own, &n_own)) {
+                snprintf(why, sizeof(why), "this machine's own addresses cannot be listed: %s; try again",
+                         strerror(errno));
+                cg_decider_job_answer(j, CG_EGRESS_UNREACHABLE, why);
+                return false;
         }
         for (size_t i = 0; i < j->n_addrs; i++) {
                 const char *w = cg_policy_vet(j->box->policy, &j->host, j->port, &j->addrs[i], own, n_own);
