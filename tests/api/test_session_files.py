@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import subprocess
 import tarfile
 import threading
@@ -42,6 +43,15 @@ def test_writing_keeps_the_mode_and_is_atomic(session: Session) -> None:
     assert session.file_stat("/tmp/x")["mode"] == 0o755
     assert session.run("f.read()").value == "'old'"
     assert [e["name"] for e in session.file_list("/tmp") if e["name"].startswith("x")] == ["x"]
+
+
+@pytest.mark.parametrize(("mode", "kept"), [(0o4600, 0o600), (0o2660, 0o660), (0o1600, 0o1600), (0o777, 0o777)])
+def test_writing_to_a_private_file_with_special_bits(session: Session, workspace: Path, mode: int, kept: int) -> None:
+    """The sandbox sets no set-id bits: the file must not become readable for others instead."""
+    (workspace / "x").touch()
+    (workspace / "x").chmod(mode)
+    session.file_write(str(workspace / "x"), b"new", mode=0o644)
+    assert stat.S_IMODE((workspace / "x").stat().st_mode) == kept
 
 
 def test_large_files_by_descriptors(session: Session, tmp_path: Path) -> None:

@@ -204,6 +204,8 @@ static int do_write(char *const *argv)
                 errno = S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
                 return cg_files_failed("write", argv[1]);
         }
+        if (exists) /* as after write(), which clears the set-id bits; the sandbox refuses to set them */
+                mode = st.st_mode & 01777;
         fd = make_unnamed(dir, mode);
         unnamed = fd >= 0;
         if (!unnamed)
@@ -211,7 +213,7 @@ static int do_write(char *const *argv)
         if (fd < 0)
                 return cg_files_failed("write", argv[1]);
         if (exists)
-                fchmod(fd, st.st_mode & 07777);
+                fchmod(fd, mode); /* without the umask */
         received = receive(fd);
         /* Init reads the paths of the calls below. */
         prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
