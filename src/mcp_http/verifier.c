@@ -104,8 +104,6 @@ static void end_fetch(struct verifier *v)
         }
         cg_log(&v->log, CG_LOG_ERROR, "no keys of the issuer %s: %s%s", v->setup.issuer, v->why.msg,
                v->keys ? "; those fetched before are used" : "; tokens are refused until it has some");
-        if (v->keys && cg_now_ms() - v->fetched_ms > STALE_MS)
-                v->keys = cg_jwks_free(v->keys);
 }
 
 /* ---- tokens */
@@ -143,6 +141,8 @@ static bool verify(struct verifier *v, const char *token, bool waited, struct hf
 
         if (!v->fetching && now - v->tried_ms >= RETRY_MS && (!v->keys || now - v->fetched_ms >= FRESH_MS))
                 start_fetch(v);
+        if (v->keys && now - v->fetched_ms > STALE_MS)
+                v->keys = cg_jwks_free(v->keys);
         if (!v->keys) {
                 refuse(ret, MHD_HTTP_SERVICE_UNAVAILABLE,
                        "tokens cannot be checked, because the keys of their issuer could not be fetched; the "
