@@ -492,6 +492,26 @@ def test_cells_of_a_session_elsewhere_cannot_write_a_servers_files(client: Clien
                     assert appended(other, "free")
 
 
+def test_a_workspace_that_was_moved(client: Client, tmp_path: Path) -> None:
+    """Cells write there under the new name as well; a folder that was removed concerns nobody."""
+    top, moved, other = tmp_path / "top", tmp_path / "moved", tmp_path / "other"
+    scripts(top / "tools")
+    other.mkdir()
+    server = definition(moved / "tools/server.py", code=[str(moved / "tools")])
+    with client.session(workspace=top) as a, client.session(workspace=other) as b:
+        a.run("1")
+        top.rename(moved)
+        assert appended(a, "tools/json.py")
+        with pytest.raises(CellgateError, match="another session"):
+            b.add_servers({"s": server})
+    top.mkdir()
+    with client.session(workspace=top) as a, client.session(workspace=other) as b:
+        a.run("1")
+        top.rmdir()
+        (moved / "tools/json.py").unlink()
+        b.add_servers({"s": server})
+
+
 def test_a_server_of_a_session_without_a_sandbox(client: Client, workspace: Path) -> None:
     script = scripts(workspace / "tools")
     with client.session(workspace=workspace, sandbox=1) as a, client.session(workspace=workspace) as b:

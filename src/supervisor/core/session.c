@@ -250,9 +250,14 @@ static void kernel_failed(struct session *ss, const struct cg_err *err)
  */
 static int check_workspace(struct session *ss, const struct stat *st, struct cg_err *err)
 {
+        struct stat own;
+
         if (!ss->folder.ino) {
-                ss->folder.dev = st->st_dev;
-                ss->folder.ino = st->st_ino;
+                ss->folder.fd = open(ss->workspace, O_PATH | O_DIRECTORY | O_CLOEXEC);
+                if (ss->folder.fd < 0 || fstat(ss->folder.fd, &own) < 0)
+                        return cg_fail_errno(err, "workspace %s", ss->workspace);
+                ss->folder.dev = own.st_dev;
+                ss->folder.ino = own.st_ino;
         }
         if (st->st_dev == ss->folder.dev && st->st_ino == ss->folder.ino)
                 return 0;
@@ -556,6 +561,8 @@ static void release(struct session *ss)
         json_decref(ss->denials.held);
         json_decref(ss->denials.told);
         cg_sup_cells_release(ss);
+        if (ss->folder.fd > 0)
+                close(ss->folder.fd);
         free(ss->path_notice);
         free(ss->dir);
         free(ss);

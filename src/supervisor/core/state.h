@@ -126,6 +126,7 @@ struct session_use {
 struct session_folder {
         dev_t dev;
         ino_t ino; /* 0: not known yet */
+        int fd;    /* O_PATH, by which its name is found where it was moved; -1 or 0: none */
 };
 
 struct session {

@@ -101,31 +101,49 @@ static bool enforces_deny_rules(const struct session *ss)
 
 /* ------------------------------------------------------------------ views */
 
+static const char *workspace_of(const struct session *ss)
+{
+        return json_string_value(json_object_get(ss->options, "workspace"));
+}
+
+/* The workspace by the name that it has now: cells write there, also where it was moved. */
+static const char *workspace_now(const struct session *ss, char at[PATH_MAX])
+{
+        char fd[32];
+        struct stat st;
+        ssize_t n;
+
+        snprintf(fd, sizeof(fd), "/proc/self/fd/%d", ss->folder.fd);
+        n = readlink(fd, at, PATH_MAX - 1);
+        at[CG_MAX(n, 0)] = '\0';
+        if (stat(at, &st) == 0 && st.st_dev == ss->folder.dev && st.st_ino == ss->folder.ino)
+                return at;
+        return workspace_of(ss); /* it was removed */
+}
+
 /* The rules of the session's kernels, but for those about PATH. The caller frees them. */
 static int kernel_rules(const struct session *ss, const json_t *guards, struct cg_rules *ret,
                         struct cg_err *err)
 {
         struct cg_path_base base = cg_sup_paths_of(ss, true);
         cg_auto_json json_t *env = json_is_object(base.env) ? json_copy(cg_json_unconst(base.env)) : NULL;
+        char at[PATH_MAX];
 
         /* Folders of PATH count as writable: another client's kernels may have written there. */
         json_object_del(env, "PATH");
+        base.cwd = workspace_now(ss, at);
         base.env = env;
         base.by_inode = false; /* which names are not written, is compared */
 
         return cg_session_rules(ss->settings, &base, guards, ret, err);
 }
 
-static const char *workspace_of(const struct session *ss)
-{
-        return json_string_value(json_object_get(ss->options, "workspace"));
-}
-
 /* The options that decide which files cells write. The caller owns them; NULL: out of memory. */
 static json_t *writing_options(const struct session *ss)
 {
-        static const char *const names[] = { "workspace", "settings", "sandbox", "hide", "user_env" };
+        static const char *const names[] = { "settings", "sandbox", "hide", "user_env" };
         cg_auto_json json_t *env = NULL;
+        char at[PATH_MAX];
         json_t *o = json_object();
 
         for (size_t i = 0; o && i < CG_ARRAY_LEN(names); i++) {
@@ -134,6 +152,7 @@ static json_t *writing_options(const struct session *ss)
                 if (v)
                         json_object_set(o, names[i], v);
         }
+        json_object_set_new_nocheck(o, "workspace", json_string_nocheck(workspace_now(ss, at)));
         /* kernel_rules() does without PATH. */
         env = json_copy(json_object_get(o, "user_env"));
         if (env && json_object_del(env, "PATH") == 0)
@@ -334,20 +353,18 @@ static bool leads_into(const char *path, const char *folder)
 /* True if a guard can concern the session: without settings, cells write in the workspace only. */
 static bool is_near(const struct examined *x, const json_t *all)
 {
-        const char *workspace = json_string_value(json_object_get(x->session->options, "workspace"));
-        char real[PATH_MAX];
+        char at[PATH_MAX];
+        const char *workspace = workspace_now(x->session, at);
         const json_t *v;
         struct stat st;
         size_t i;
 
         if (x->session->settings)
                 return true;
-        if (!realpath(workspace, real))
-                return false;
         json_array_foreach(all, i, v) {
                 const char *path = json_string_value(v);
 
-                if (!path || leads_into(path, real) ||
+                if (!path || leads_into(path, workspace) ||
                     (lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink > 1))
                         return true;
         }
