@@ -38,3 +38,16 @@ def test_a_link_that_was_made_inside(box: Box) -> None:
     assert box.sh(f"ln -s {box.out}/target link && ! echo changed > link").returncode == 0
     assert (box.out / "target").read_text() == "outside\n"
     assert (box.work / "link").read_text() == "outside\n"  # followed by this test, outside
+
+
+def test_a_link_above_an_entry_of_another_sandbox(box: Box) -> None:
+    for name in ("above/entry", "entry"):
+        box.folder(box.work / name)
+        box.folder(box.out / name)
+    script = f"for f in above entry; do mv $f old-$f && ln -s {box.out}/$f $f; done"
+    assert box.sh(script).returncode == 0
+    other = box.folder(box.base / "other")
+    for name, changed in (("above/entry", True), ("entry", False)):
+        settings = box.settings({"allowWrite": [str(box.work / name)]})
+        box.run("-c", f"touch {box.out}/{name}/file", settings=settings, cwd=other)
+        assert (box.out / name / "file").exists() is changed
