@@ -71,7 +71,7 @@ class Sync:
             _do(self._here, f"side = sync.Side('.', trusting=False); side.pack({_HERE!r})")
             self._there = Session(workspace, client=client, tier=tier, settings=_SETTINGS)
             self.path = str(PurePosixPath(_do(self._there, "import os; print(os.getcwd())"), there))
-            self._there.files.mkdir(there)
+            self._there.files.mkdir(there, mode=0o700)  # modes are not copied
             self._move(self._here, _HERE, self._there, self._archive)
             self._archive = str(PurePosixPath(f"{self.path}.archive"))
             code = f"side = sync.Side({self.path!r}, trusting=True); r = side.apply({self._archive!r}); side.remember()"
@@ -112,7 +112,7 @@ class Sync:
             file = Path(folder, "archive")
             source.files.download(path, file, limit=_LIMIT, timeout=_TRANSFER_S)
             source.files.remove(path)
-            to.files.upload(file, name, timeout=_TRANSFER_S)
+            to.files.upload(file, name, mode=0o600, timeout=_TRANSFER_S)
 
     def _end(self, remove: bool) -> None:
         there, self._there = self._there, None

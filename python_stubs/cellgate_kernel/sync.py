@@ -188,12 +188,12 @@ class Side:
             os.symlink(entry[1], made)
         elif entry[0] == "file":
             with open(made, "xb") as out:
-                if not all(out.write(piece) for piece in _pieces(f, entry[1])):
-                    raise OSError(errno.EIO, "its content is missing")
                 mode = os.fstat(out.fileno()).st_mode & 0o666
                 if os.path.isfile(path) and not os.path.islink(path):
                     mode = os.stat(path).st_mode & 0o666
                 os.fchmod(out.fileno(), mode | (mode & 0o444) >> 2 if entry[2] else mode)
+                if not all(out.write(piece) for piece in _pieces(f, entry[1])):
+                    raise OSError(errno.EIO, "its content is missing")
         else:
             raise OSError(errno.EINVAL, "neither a file, a folder nor a link")
 

@@ -65,6 +65,9 @@ def test_there_and_back(client: cellgate.Client, folder: Path, there: Path) -> N
     before = tree(folder)
     with cellgate.Sync(folder, client, there) as copy:
         assert tree(Path(copy.path)) == {k: v for k, v in before.items() if k not in (".env", "fifo")}
+        # Modes are not copied: others of that machine must read nothing.
+        modes = {p.name[len(Path(copy.path).name) :]: p.stat().st_mode & 0o777 for p in there.iterdir()}
+        assert modes == {"": 0o700, ".archive": 0o600}
         with cellgate.Session(copy.path, client=client) as session:
             session.run(PUT).check()
         (folder / "both").write_text("here")
