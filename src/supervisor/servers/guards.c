@@ -109,13 +109,13 @@ static const char *workspace_of(const struct session *ss)
 /* The workspace by the name that it has now: cells write there, also where it was moved. */
 static const char *workspace_now(const struct session *ss, char at[PATH_MAX])
 {
-        char fd[32];
+        char fd[32], name[PATH_MAX];
         struct stat st;
         ssize_t n;
 
         snprintf(fd, sizeof(fd), "/proc/self/fd/%d", ss->folder.fd);
-        n = readlink(fd, at, PATH_MAX - 1);
-        at[CG_MAX(n, 0)] = '\0';
+        n = readlink(fd, name, sizeof(name) - 1);
+        snprintf(at, PATH_MAX, "%.*s", (int)CG_MAX(n, 0), name);
         if (stat(at, &st) == 0 && st.st_dev == ss->folder.dev && st.st_ino == ss->folder.ino)
                 return at;
         return workspace_of(ss); /* it was removed */
