@@ -643,6 +643,22 @@ def test_files_of_the_log_are_not_where_cells_write(option: str, prefix: Path, w
     assert done.returncode == 2 and f"{option} needs --audit" in done.stderr
 
 
+@pytest.mark.parametrize("kind", ["fifo", "link"])
+def test_what_cells_put_in_the_place_of_heads_is_not_opened(
+    kind: str, prefix: Path, workspace: Path, tmp_path: Path
+) -> None:
+    """It is refused, but neither waited for nor made elsewhere before."""
+    heads = workspace / "heads"
+    if kind == "fifo":
+        os.mkfifo(heads)
+    else:
+        heads.symlink_to(tmp_path / "made")
+    argv = [prefix / "bin/cellgate", "run", "--audit", "strict", "--audit-head", "heads", "-c", "print(1)"]
+    done = subprocess.run(argv, cwd=workspace, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2 and "--audit-head heads" in done.stderr
+    assert not (tmp_path / "made").exists()
+
+
 def test_run_signs_with_a_key_and_sends_heads(
     prefix: Path,
     state: Path,

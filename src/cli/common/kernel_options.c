@@ -355,10 +355,11 @@ static int check_audit(struct cg_kernel_options *o, const char *workspace, const
                 o->audit.head_to = strdup(o->audit.head);
                 return cg_made(o->audit.head_to, "--audit-head", err);
         }
-        fd = open(o->audit.head, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-        if (fd < 0)
+        /* What is there is not opened before the check: it may be a FIFO, or a link to nothing. */
+        fd = open(o->audit.head, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        if (fd < 0 && (errno != EEXIST || access(o->audit.head, W_OK) < 0))
                 return cg_fail_errno(err, "--audit-head %s", o->audit.head);
-        close(fd);
+        cg_closep_(&fd);
         return cg_own_file_check("audit-head", o->audit.head, workspace, s, &o->audit.head_to, err);
 }
 
