@@ -33,7 +33,7 @@ static bool is_listed(const char *entry, size_t len)
         return false;
 }
 
-/* What is relative in variables begins in the working folder. */
+/* True if a variable has a relative path, which begins in the working folder. */
 static bool is_relative(const json_t *all)
 {
         const char *list = cg_user_env_get(all, "PATH");

@@ -353,7 +353,7 @@ void cg_session_input_taken(struct cg_session *s, uint64_t command, uint64_t byt
 /* Makes s->event_fd readable, or not. */
 void cg_session_update_fd(struct cg_session *s);
 void cg_session_close_all(struct cg_client *c, const char *why);
-/* What waits for this decision, or what input the command has; NULL: nothing (any more). */
+/* The question with this number, or the input of the command; NULL: there is none (any more). */
 struct approval *cg_session_approval(const struct cg_session *s, uint64_t id);
 struct command_input *cg_command_input(const struct cg_session *s, uint64_t number);
 void cg_session_forget_approval(struct cg_session *s, uint64_t id);

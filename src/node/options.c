@@ -14,7 +14,7 @@ enum { CG_NODE_OPTION_IDS };
 
 static const struct cg_opt table[] = { CG_NODE_OPTION_ROWS };
 
-/* What the places of the options do not check. */
+/* Checks of values that the places of the options have none for. */
 static int check(const struct node_options *o, struct cg_err *err)
 {
         size_t len = cg_strlen(o->tenant);

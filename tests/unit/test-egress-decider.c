@@ -167,7 +167,7 @@ TEST(test_allowed)
         assert_int_equal(end_rig(&r), 0);
 }
 
-/* What getifaddrs() fails with; 0: nothing. */
+/* The errno with which getifaddrs() fails; 0: it succeeds. */
 static int list_error;
 
 int getifaddrs(struct ifaddrs **list)
