@@ -355,7 +355,7 @@ static int check_audit(struct cg_kernel_options *o, const char *workspace, const
                 o->audit.head_to = strdup(o->audit.head);
                 return cg_made(o->audit.head_to, "--audit-head", err);
         }
-        /* An existing file is not opened before the check: it may be a FIFO, or a link to nothing. */
+        /* An existing file is not opened before the check: it may be a FIFO, or a dangling link. */
         fd = open(o->audit.head, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
         if (fd < 0 && (errno != EEXIST || access(o->audit.head, W_OK) < 0))
                 return cg_fail_errno(err, "--audit-head %s", o->audit.head);
