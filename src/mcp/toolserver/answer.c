@@ -7,6 +7,8 @@
 #include "mcp/client/failure.h"
 #include "mcp/toolserver/call_internal.h"
 
+#define MAX_REPORT 16384 /* bytes of the report of a call's end */
+
 void cg_ts_send_kept(struct ts_session *s, uint64_t kernel, uint64_t id, const char *status, const char *kind,
                      const char *raw, size_t len)
 {
@@ -53,30 +55,46 @@ void cg_ts_report_no_call(struct ts_session *s, uint64_t approval)
         cg_ts_broker_send_buf(s->ts, &out, &b);
 }
 
-void cg_ts_call_report(struct ts_call *call, const char *status, const char *result, size_t len)
+/* Writes the report of a call's end into @b; nothing, where that is done. @result may be NULL. */
+static void add_report(struct ts_call *call, const char *status, const char *result, size_t len,
+                       struct cg_buf *b)
 {
-        const struct ts_session *s = call->kernel->session;
-        struct cg_out out = { .type = CG_BROKER_CALL_ENDED, .session = s->number };
-        cg_auto_buf struct cg_buf b = { .max = 16384 };
         char sha256[CG_SHA256_HEX];
-        struct cg_err err;
 
         if (!call->unreported)
                 return;
         call->unreported = false;
-        cg_buf_addf(&b, "{\"approval\":%llu,\"cell\":%llu,\"status\":\"%s\",",
+        cg_buf_addf(b, "{\"approval\":%llu,\"cell\":%llu,\"status\":\"%s\",",
                     (unsigned long long)call->approval, (unsigned long long)call->cell, status);
         if (result && call->audited) {
                 cg_sha256_hex(result, len, sha256);
-                cg_buf_addf(&b, "\"bytes\":%zu,\"sha256\":\"%s\",", len, sha256);
+                cg_buf_addf(b, "\"bytes\":%zu,\"sha256\":\"%s\",", len, sha256);
         }
-        cg_ts_add_names(call, &b);
-        cg_buf_adds(&b, "}");
-        out.body = b.data;
-        out.body_len = b.len;
-        if (cg_buf_end(&b, &err) < 0 || cg_ts_broker_send(s->ts, &out, NULL, &err) < 0)
-                cg_log(&s->ts->log, CG_LOG_WARN, "session %llu: the end of call %llu cannot be reported: %s",
-                       (unsigned long long)s->number, (unsigned long long)call->approval, err.msg);
+        cg_ts_add_names(call, b);
+        cg_buf_adds(b, "}");
+}
+
+static void send_report(struct ts_session *s, struct cg_buf *b)
+{
+        struct cg_out out = { .type = CG_BROKER_CALL_ENDED,
+                              .session = s->number,
+                              .body = b->data,
+                              .body_len = b->len };
+        struct cg_err err;
+
+        if (!b->len && !b->failed)
+                return;
+        if (cg_buf_end(b, &err) < 0 || cg_ts_broker_send(s->ts, &out, NULL, &err) < 0)
+                cg_log(&s->ts->log, CG_LOG_WARN, "session %llu: the end of a call cannot be reported: %s",
+                       (unsigned long long)s->number, err.msg);
+}
+
+void cg_ts_call_report(struct ts_call *call, const char *status, const char *result, size_t len)
+{
+        cg_auto_buf struct cg_buf b = { .max = MAX_REPORT };
+
+        add_report(call, status, result, len, &b);
+        send_report(call->kernel->session, &b);
 }
 
 void cg_ts_call_withdraw(struct ts_call *call, const char *why)
@@ -206,12 +224,16 @@ static void separate_failure(struct ts_call *call, char *text, size_t size)
 void cg_ts_call_end(struct ts_call *call, const char *status, const char *raw, size_t len)
 {
         struct ts_kernel *k = call->kernel;
+        struct ts_session *s = k->session;
         char text[CG_TS_FAILURE];
         uint64_t id = call->id;
         const char *kind = call->kind;
-        bool keeping = call->place == KEEPING;
+        bool keeping = call->place == KEEPING, audited = call->audited;
+        cg_auto_buf struct cg_buf report = { .max = MAX_REPORT };
 
-        cg_ts_call_report(call, status, strcmp(status, "failed") == 0 ? NULL : raw, len);
+        add_report(call, status, strcmp(status, "failed") == 0 ? NULL : raw, len, &report);
+        if (audited) /* its record precedes that of the cell's end */
+                send_report(s, &report);
         if (!keeping && strcmp(status, "failed") == 0) {
                 snprintf(text, sizeof(text), "%.*s", (int)len, raw);
                 separate_failure(call, text, sizeof(text));
@@ -222,9 +244,11 @@ void cg_ts_call_end(struct ts_call *call, const char *status, const char *raw, s
         if (!keeping)
                 cg_ts_kernel_answer(k, id, status, kind, raw, len);
         else if (strcmp(kind, "kept") == 0)
-                cg_ts_send_kept(k->session, k->number, id, status, kind, raw, len);
+                cg_ts_send_kept(s, k->number, id, status, kind, raw, len);
         else
-                cg_ts_send_kept(k->session, k->number, id, "whole", "", "", 0);
+                cg_ts_send_kept(s, k->number, id, "whole", "", "", 0);
+        if (!audited) /* the cell need not wait while the supervisor reads it */
+                send_report(s, &report);
 }
 
 void cg_ts_call_fail(struct ts_call *call, const char *fmt, ...)
