@@ -15,8 +15,6 @@ import sys
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
-# Commands whose help lists commands; those of the first three have a help of their own.
-GROUPS = ("", "jupyter", "mcp", "approvals", "audit", "config", "daemon", "env", "job", "policy", "queue", "session")
 # Its help needs the Python package, with an SDK that the build does not have.
 SANDBOXMCP = (
     "Usage: cellgate sandboxmcp [--server PID] COMMAND ...\n\nCommands for a running server of sandboxmcp's tools.\n"
@@ -43,7 +41,7 @@ class Program:
             # A command without a text in the table: the first sentence of its help.
             sentence = " ".join(self.help[name].split("\n\n")[1].split()).partition(". ")[0].rstrip(".")
             self.first[name] = text or sentence
-        for group in GROUPS[1:3]:
+        for group in ("jupyter", "mcp"):  # their commands have a help of their own
             for name in self.commands(group):
                 self.help[f"{group} {name}"] = self._ask(cli, [cli, group, name])
 
@@ -55,11 +53,10 @@ class Program:
         """The commands below this one, and what they do."""
         if not group:
             return self.first
-        if group not in GROUPS:
-            return {}
-        text = self.help[group]
+        text = self.help.get(group, "")
         found = dict.fromkeys(re.findall(rf"^(?:Usage:|      ) cellgate {group} ([a-z]+)", text, re.M), "")
-        for names, what in re.findall(r"^  ([a-z]+(?:, [a-z]+)*)  +(.*)$", text, re.M):
+        # The help of a command whose usage names no commands may list other words.
+        for names, what in found and re.findall(r"^  ([a-z]+(?:, [a-z]+)*)  +(.*)$", text, re.M):
             found.update(dict.fromkeys(names.split(", "), what))
         return found
 
@@ -72,7 +69,7 @@ class Program:
 
     def all(self) -> list[str]:
         """Every command that a person can type."""
-        below = [f"{group} {name}".strip() for group in GROUPS for name in self.commands(group)]
+        below = [f"{group} {name}".strip() for group in ("", *self.first) for name in self.commands(group)]
         return sorted({"", *below})
 
 
@@ -173,7 +170,7 @@ def bash(program: Program) -> str:
     for words in program.all():
         names = [*program.commands(words), *program.options(words)]
         cases.append(f'        "{" " + words if words else ""}") words="{" ".join(names)}" ;;')
-    groups = "|".join(f'"{" " + g if g else ""}"' for g in GROUPS)
+    groups = "|".join(f'"{" " + g if g else ""}"' for g in ("", *program.first) if program.commands(g))
     return f"""# bash completion for cellgate
 _cellgate() {{
     local cur=${{COMP_WORDS[COMP_CWORD]}} at="" words i
