@@ -249,7 +249,7 @@ def test_what_cannot_be_recorded_does_not_happen(state: Path, workspace: Path, m
             c.session(workspace=workspace, audit="strict")
 
 
-def test_best_effort_says_that_records_are_missing(state: Path, workspace: Path) -> None:
+def test_best_effort_says_that_records_are_missing(state: Path, workspace: Path, audit: Audit) -> None:
     state.parent.mkdir(parents=True)
     state.write_text("no folder")
     with Client(log_level=0) as c, c.session(workspace=workspace, audit="best-effort") as s:
@@ -257,6 +257,57 @@ def test_best_effort_says_that_records_are_missing(state: Path, workspace: Path)
         assert out.stdout == "ran\n"
         notices = [e.text for e in out.events if e.type == "notice" and "audit log" in e.text]
         assert len(notices) == 1 and "is not recorded" in notices[0]
+        state.unlink()
+        s.run("2")
+    found = records(audit)
+    assert kinds(found)[:3] == ["log.started", "log.gap", "cell.started"]
+    # The session's start, and start and end of the first cell, about which there was one notice.
+    assert found[1]["body"] == {"records_at_most": 3}
+
+
+def test_a_gap_counts_all_that_is_missing(state: Path, workspace: Path, audit: Audit) -> None:
+    """Also records that wanted no reply, and those of a writer that wrote nothing before it ended."""
+    go = processes.gate(workspace)
+
+    def kill(writer: int) -> None:
+        os.kill(writer, signal.SIGKILL)
+        processes.eventually(lambda: not processes.alive(writer))
+
+    with Client(log_level=0) as c, c.session(workspace=workspace, audit="best-effort") as s:
+        s.execute("open('ready', 'w').close(); open('go').read()")
+        processes.eventually(lambda: (workspace / "ready").exists() and "cell.started" in kinds(records(audit)))
+        os.kill(writer_of(c), signal.SIGSTOP)
+        go()
+        s.until("result")
+        kill(writer_of(c))
+        state.rename(state.with_name("aside"))
+        state.mkdir(0o700)
+        (state / "audit-000001.sqlite").mkdir()
+        s.run("2")
+        s.run("3")
+        kill(writer_of(c))
+        shutil.rmtree(state)
+        state.with_name("aside").rename(state)
+        s.run("4")
+    found = records(audit)
+    (gap,) = [r["body"]["records_at_most"] for r in found if r["kind"] == "log.gap"]
+    missing = 2 * 4 - sum(kind in ("cell.started", "cell.ended") for kind in kinds(found))
+    assert missing == 6 and missing <= gap <= missing + 1  # the record about the gap before
+
+
+def test_a_child_that_ends_does_not_disturb_the_wait_for_a_reply(state: Path, workspace: Path) -> None:
+    with Client(log_level=0) as c, c.session(workspace=workspace, audit="strict") as s:
+        s.run("1")
+        supervisor, writer = c.status()["pid"], writer_of(c)
+        place = Path(f"/proc/{supervisor}/wchan")
+        if place.read_text() == "0":
+            pytest.skip("this kernel does not show where a process waits")
+        os.kill(writer, signal.SIGSTOP)
+        s.execute("2")
+        processes.eventually(lambda: "unix_stream" in place.read_text())
+        os.kill(supervisor, signal.SIGCHLD)
+        os.kill(writer, signal.SIGCONT)
+        assert s.until("result")[-1].status == "ok"
 
 
 def test_a_full_disk_stops_cells_and_is_a_gap_in_the_log_afterwards(state: Path, workspace: Path, audit: Audit) -> None:

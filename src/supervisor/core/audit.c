@@ -46,7 +46,8 @@ struct audit {
         struct cg_proc proc;
         int fd;
         unsigned replies;    /* that are due */
-        unsigned unanswered; /* records since none was due */
+        unsigned unasked;    /* records since the last one that wants a reply */
+        unsigned unanswered; /* records that no reply says are written, and those of a gap before */
         struct cg_audit_reply last;
 };
 
@@ -130,10 +131,14 @@ static int read_replies(struct audit *a, bool wait, struct cg_err *err)
 {
         struct pollfd p = { .fd = a->fd, .events = POLLIN };
         struct cg_audit_reply reply;
+        ssize_t n;
         int r = 0;
 
         for (; a->replies && (wait || poll(&p, 1, 0) == 1); a->replies--) {
-                if (recv(a->fd, &reply, sizeof(reply), MSG_WAITALL) != sizeof(reply))
+                do /* SIGCHLD may come meanwhile */
+                        n = recv(a->fd, &reply, sizeof(reply), MSG_WAITALL);
+                while (n < 0 && errno == EINTR);
+                if (n != sizeof(reply))
                         return cg_fail(err, CG_E_SYS, "its writer does not answer");
                 reply.error[sizeof(reply.error) - 1] = 0;
                 a->last = reply;
@@ -142,8 +147,8 @@ static int read_replies(struct audit *a, bool wait, struct cg_err *err)
                 else
                         r = cg_fail(err, reply.recorded ? CG_E_UNSENT : CG_E_STATE, "%s", reply.error);
         }
-        if (!a->replies)
-                a->unanswered = 0;
+        if (!a->replies && a->last.recorded)
+                a->unanswered = a->unasked;
         return r;
 }
 
@@ -163,33 +168,43 @@ static int send_record(struct audit *a, const char *session, const char *kind, c
         clock_gettime(CLOCK_REALTIME, &now);
         q.time_us = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
         a->unanswered++;
+        a->unasked = reply ? 0 : a->unasked + 1;
         a->replies += reply;
         return send_all(a->fd, v, CG_ARRAY_LEN(v), err);
+}
+
+/* Sends the record, after one about those that an earlier writer may not have written. */
+static int send_after_gap(struct sup *s, const char *session, const char *kind, const struct cg_buf *body,
+                          bool reply, struct cg_err *err)
+{
+        char text[64];
+        struct cg_buf gap = { .data = text };
+
+        if (s->audit_gap) {
+                gap.len = (size_t)snprintf(text, sizeof(text), "{\"records_at_most\":%u}", s->audit_gap);
+                if (send_record(s->audit, "", "log.gap", &gap, false, err) < 0)
+                        return -1;
+                s->audit->unanswered += s->audit_gap;
+                s->audit_gap = 0;
+        }
+        return send_record(s->audit, session, kind, body, reply, err);
 }
 
 /* A writer that broke off is replaced; what it may not have written is a gap in the log. */
 static int write_record(struct sup *s, const char *session, const char *kind, const struct cg_buf *body,
                         bool reply, bool wait, struct cg_err *err)
 {
-        cg_auto_buf struct cg_buf gap = { .max = 100 };
         int r;
 
-        if (!s->audit && start_writer(s, err) < 0)
+        if (!s->audit && start_writer(s, err) < 0) {
+                s->audit_gap++;
                 return -1;
-        if (s->audit_gap)
-                cg_buf_addf(&gap, "{\"records_at_most\":%u}", s->audit_gap);
-        if (cg_buf_end(&gap, err) < 0)
-                return -1;
-        if ((gap.len && (r = send_record(s->audit, "", "log.gap", &gap, false, err)) < 0) ||
-            (r = send_record(s->audit, session, kind, body, reply, err)) < 0 ||
-            (r = read_replies(s->audit, wait, err)) < 0) {
-                if (err->code == CG_E_SYS) {
-                        s->audit_gap += s->audit->unanswered;
-                        end_writer(s);
-                        return -1;
-                }
         }
-        s->audit_gap = 0;
+        r = send_after_gap(s, session, kind, body, reply, err) ?: read_replies(s->audit, wait, err);
+        if (r < 0 && err->code == CG_E_SYS) {
+                s->audit_gap += s->audit->unanswered;
+                end_writer(s);
+        }
         return r;
 }
 
@@ -494,7 +509,9 @@ void cg_sup_audit_event(struct session *ss, uint16_t type, uint64_t id, const ch
                 { CG_HOST_NOTICE, "notice" },     { CG_HOST_FUNCTION_CALL, "function.called" },
         };
 
-        for (size_t i = 0; ss->audit && ss->host && i < CG_ARRAY_LEN(kinds); i++) {
+        if (!ss->audit || !ss->host)
+                return;
+        for (size_t i = 0; i < CG_ARRAY_LEN(kinds); i++) {
                 cg_auto_buf struct cg_buf b = { .max = CG_AUDIT_MAX_BODY };
 
                 if (kinds[i].type != type)
