@@ -70,6 +70,14 @@ def test_parts_end_with_whole_characters(server: Raw, workspace: Path) -> None:
     assert texts(server, "read_file", path="a", offset=30)[0] == "(no output)"
 
 
+def test_parts_of_a_large_file(server: Raw, workspace: Path) -> None:
+    with (workspace / "a").open("wb") as f:
+        f.seek(5 << 30)
+        f.write(b"the end")
+    part = texts(server, "read_file", path="a", offset=5 << 30)
+    assert part == ["the end", f"[Bytes {5 << 30} to {(5 << 30) + 7} of {(5 << 30) + 7}]"]
+
+
 def test_bytes_that_are_no_text_are_base64(server: Raw, workspace: Path) -> None:
     for data in (b"\x00text", b"\xff\xfe", b"ab\xe2\x82", bytes(range(256)) * 1000):
         text = base64.b64encode(data).decode()

@@ -131,8 +131,8 @@ static int add_cell(struct cg_serve *sv, struct cg_pending *p, const char *args,
         if (timeout <= 0)
                 return cg_fail(err, CG_E_INVAL, "the parameter \"timeout\" must be more than 0 seconds");
         p->max_chars = OUTPUT_CHARS;
-        if (p->tool == CG_SERVE_EXECUTE &&
-            cg_serve_arg_size(args, "max_output_chars", OUTPUT_CHARS, 0, &p->max_chars, err) < 0)
+        if (p->tool == CG_SERVE_EXECUTE && cg_serve_arg_size(args, "max_output_chars", OUTPUT_CHARS, 0,
+                                                             CG_SERVE_MAX_OUTPUT, &p->max_chars, err) < 0)
                 return -1;
         if (cg_serve_arg_string(args, "code", &code, err) < 0)
                 return -1;
@@ -240,8 +240,8 @@ static int begin_result(struct cg_serve *sv, struct cg_pending *p, const char *a
 
         if (cg_serve_find_cell(sv, args, &job, err) < 0 ||
             cg_serve_arg_number(args, "wait", wait_s, &wanted_s, err) < 0 ||
-            cg_serve_arg_size(args, "from", 0, 0, &p->from, err) < 0 ||
-            cg_serve_arg_size(args, "max_output_chars", 0, 1, &max, err) < 0)
+            cg_serve_arg_size(args, "from", 0, 0, CG_SERVE_MAX_OUTPUT, &p->from, err) < 0 ||
+            cg_serve_arg_size(args, "max_output_chars", 0, 1, CG_SERVE_MAX_OUTPUT, &max, err) < 0)
                 return -1;
         if (wanted_s < 0)
                 return cg_fail(err, CG_E_INVAL, "the parameter \"wait\" must be 0 or more seconds");
@@ -298,8 +298,8 @@ static int begin_read_output(struct cg_serve *sv, struct cg_pending *p, const ch
         struct cg_answer *a;
         struct cg_job *job;
 
-        if (cg_serve_arg_size(args, "start", 0, 0, &start, err) < 0 ||
-            cg_serve_arg_size(args, "max_output_chars", OUTPUT_CHARS, 1, &max, err) < 0)
+        if (cg_serve_arg_size(args, "start", 0, 0, CG_SERVE_MAX_OUTPUT, &start, err) < 0 ||
+            cg_serve_arg_size(args, "max_output_chars", OUTPUT_CHARS, 1, CG_SERVE_MAX_OUTPUT, &max, err) < 0)
                 return -1;
         job = TAILQ_LAST(&p->session->kept, cg_jobs);
         while (job && !cg_answer_is_cut(job->answer))

@@ -14,6 +14,7 @@
 #define MAX_READ_BYTES 2000000u
 #define MAX_WRITE      ((size_t)16 << 20)
 #define MAX_LISTED     1000u
+#define MAX_OFFSET     ((size_t)1 << 53) /* exact in JSON */
 
 /* ------------------------------------------------------------------ paths */
 
@@ -32,7 +33,9 @@ int cg_serve_path_below(const char *base, const char *name, const char *given, c
         if (has_parent(given) || !*given || (absolute && !cg_path_within(given, base)))
                 return cg_fail(err, CG_E_INVAL,
                                "the parameter \"%s\" must be a path below %s, without \"..\"", name, base);
-        return cg_asprintf(ret, "path", err, "%s%s%s", absolute ? "" : base, absolute ? "" : "/", given);
+        if (absolute)
+                return cg_asprintf(ret, "path", err, "%s", given);
+        return cg_asprintf(ret, "path", err, "%s/%s", base, given);
 }
 
 /* The path of the argument @name, which is below the session's folder. @def: where it is absent. */
@@ -114,19 +117,19 @@ size_t cg_serve_text_of(const char *data, size_t len, bool to_end)
 
 static int read_file(struct cg_serve_session *s, const char *args, struct cg_answer *a, struct cg_err *err)
 {
-        cg_auto_free char *path = NULL, *base64 = NULL;
+        cg_auto_buf struct cg_buf base64 = { .max = SIZE_MAX - 1 };
+        cg_auto_free char *path = NULL;
         cg_auto_json json_t *o = NULL;
         size_t offset, max, len, n, size;
         char *data, *text;
 
         if (read_path(s, args, "path", NULL, &path, err) < 0 ||
-            cg_serve_arg_size(args, "offset", 0, 0, &offset, err) < 0 ||
-            cg_serve_arg_size(args, "max_bytes", READ_BYTES, 1, &max, err) < 0 ||
+            cg_serve_arg_size(args, "offset", 0, 0, MAX_OFFSET, &offset, err) < 0 ||
+            cg_serve_arg_size(args, "max_bytes", READ_BYTES, 1, MAX_READ_BYTES, &max, err) < 0 ||
             cg_session_files_stat(s->session, path, 0, &text, err) < 0)
                 return -1;
         o = json_loads(text, 0, NULL);
         cg_free(text);
-        max = CG_MIN(max, MAX_READ_BYTES);
         if (cg_session_files_read(s->session, path, (int64_t)offset, (int64_t)max, 0, &data, &len, err) < 0)
                 return -1;
         /* A link has another size than its target, and a file may grow. */
@@ -136,18 +139,15 @@ static int read_file(struct cg_serve_session *s, const char *args, struct cg_ans
         n = cg_serve_text_of(data, len, offset + len == size);
         if (!n && len) {
                 n = len;
-                base64 = malloc(cg_base64_size(len));
-                if (!base64) {
-                        cg_free(data);
-                        return cg_fail(err, CG_E_NOMEM, "%s", path);
-                }
-                cg_base64(base64, data, len);
-                cg_answer_text(a, base64, cg_base64_size(len));
+                cg_base64_add(&base64, data, len);
+                cg_answer_text(a, cg_buf_str(&base64), base64.len);
                 cg_answer_note(a, "[Base64, since it is not UTF-8 text]");
         } else {
                 cg_answer_text(a, data, n);
         }
         cg_free(data);
+        if (cg_buf_end(&base64, err) < 0)
+                return -1;
         cg_answer_exact(a);
         if (offset || offset + n < size)
                 cg_answer_note(a, "[Bytes %zu to %zu of %zu%s]", offset, offset + n, size,

@@ -431,8 +431,8 @@ int cg_serve_arg_string(const char *args, const char *name, char **ret, struct c
 /* *ret is NULL where it is absent or null. */
 int cg_serve_arg_optional(const char *args, const char *name, char **ret, struct cg_err *err);
 int cg_serve_arg_number(const char *args, const char *name, double def, double *ret, struct cg_err *err);
-/* A whole number of @min or more. */
-int cg_serve_arg_size(const char *args, const char *name, size_t def, size_t min, size_t *ret,
+/* A whole number of @min or more; @max where it is larger. */
+int cg_serve_arg_size(const char *args, const char *name, size_t def, size_t min, size_t max, size_t *ret,
                       struct cg_err *err);
 
 /* ---- host_web.c */

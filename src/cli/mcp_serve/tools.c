@@ -242,7 +242,7 @@ int cg_serve_arg_number(const char *args, const char *name, double def, double *
         return 0;
 }
 
-int cg_serve_arg_size(const char *args, const char *name, size_t def, size_t min, size_t *ret,
+int cg_serve_arg_size(const char *args, const char *name, size_t def, size_t min, size_t max, size_t *ret,
                       struct cg_err *err)
 {
         double n;
@@ -255,6 +255,6 @@ int cg_serve_arg_size(const char *args, const char *name, size_t def, size_t min
         if (n < (double)min || floor(n) != n)
                 return cg_fail(err, CG_E_INVAL, "the parameter \"%s\" must be a whole number, %zu or more",
                                name, min);
-        *ret = (size_t)fmin(n, (double)CG_SERVE_MAX_OUTPUT);
+        *ret = (size_t)fmin(n, (double)max);
         return 0;
 }
