@@ -329,6 +329,15 @@ def test_node_packages(workspace: Path) -> None:
     assert not (workspace / "node_modules").exists()
 
 
+def test_node_packages_above_a_folder_with_a_similar_name(client: Client, workspace: Path) -> None:
+    script = scripts(workspace / "node_modules_old" / "srv")
+    with client.session(workspace=workspace) as s:
+        s.add_servers({"s": definition(script, code=[str(script.parent)])})
+        for path in ("node_modules_old/node_modules", "node_modules"):
+            assert value(s, f"import os\nattempt(os.mkdir, {path!r})") != "'done'", path
+        assert appended(s, "node_modules_old/other")
+
+
 def test_links_out_of_a_protected_folder(client: Client, workspace: Path) -> None:
     """The target of a link in the program's folder is loaded by the link's name."""
     script = scripts(workspace / "tools")

@@ -6,24 +6,10 @@
 #include "base/path.h"
 #include "sandbox/settings/view.h"
 
-static bool view_is_open(const struct server_view *view, const char *real)
-{
-        return cg_view_state(&view->rules, real) == CG_VIEW_WRITE;
-}
-
-static bool view_holds(const struct server_view *view, const char *real)
-{
-        for (size_t i = 0; i < view->rules.n; i++)
-                if (view->rules.v[i].kind == CG_RULE_ALLOW_WRITE &&
-                    cg_path_within(view->rules.v[i].path, real))
-                        return true;
-        return false;
-}
-
 bool cg_sup_file_is_open(const struct check *c, const char *real)
 {
         for (size_t i = 0; i < c->scope->n_views; i++)
-                if (view_is_open(&c->scope->views[i], real))
+                if (cg_view_state(&c->scope->views[i].rules, real) == CG_VIEW_WRITE)
                         return true;
         return false;
 }
@@ -94,9 +80,13 @@ bool cg_sup_file_holds_write_root(const struct check *c, const char *folder)
 
         if (!realpath(folder, real))
                 return false;
-        for (size_t i = 0; i < c->scope->n_views; i++)
-                if (view_holds(&c->scope->views[i], real))
-                        return true;
+        for (size_t i = 0; i < c->scope->n_views; i++) {
+                const struct cg_rules *rules = &c->scope->views[i].rules;
+
+                for (size_t k = 0; k < rules->n; k++)
+                        if (rules->v[k].kind == CG_RULE_ALLOW_WRITE && cg_path_within(rules->v[k].path, real))
+                                return true;
+        }
         return false;
 }
 
@@ -145,14 +135,16 @@ int cg_sup_server_guard_above(struct check *c, const char *path)
         for (snprintf(at, sizeof(at), "%s", path); at[1] && r == 0; memcpy(at, up, strlen(up) + 1)) {
                 cg_path_parent(at, up);
                 snprintf(modules, sizeof(modules), "%s/node_modules/", cg_path_prefix(up));
-                if (cg_sup_file_is_open(c, up) && cg_sup_file_is_exposed(c, modules) &&
-                    !strstr(up, "/node_modules") && !cg_sup_file_holds_write_root(c, modules))
+                /* One in another one is read-only with that. */
+                if (strstr(modules, "/node_modules/") == modules + strlen(cg_path_prefix(up)) &&
+                    cg_sup_file_is_open(c, up) && cg_sup_file_is_exposed(c, modules) &&
+                    !cg_sup_file_holds_write_root(c, modules))
                         r = cg_sup_server_add_guard(c, modules);
         }
         return r;
 }
 
-/* --------------------------------------------------------- what a definition does not say */
+/* ------------------------------------------------------------------ paths without "code" or "data" */
 
 /*
  * The folder that @path belongs to, which "code" may name: a virtual environment, the topmost
