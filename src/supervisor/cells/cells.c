@@ -76,9 +76,11 @@ static const struct {
 
 static struct cell *cell_free(struct cell *c)
 {
-        for (size_t i = 0; c && i < c->n_frames; i++)
+        if (!c)
+                return NULL;
+        for (size_t i = 0; i < c->n_frames; i++)
                 cg_frame_unref(c->frames[i]);
-        if (c && c->ended) {
+        if (c->ended) {
                 cg_buf_fini(&c->ended->body);
                 cg_msg_fini(&c->ended->reply);
                 free(c->ended);
@@ -504,9 +506,10 @@ static void on_unordered_timer(uv_timer_t *t);
 
 static void arm_unordered_timer(struct session *ss)
 {
+        const struct cell *c;
         int64_t first = 0, left;
 
-        for (const struct cell *c = TAILQ_FIRST(&ss->queue.unordered); c; c = TAILQ_NEXT(c, entry))
+        TAILQ_FOREACH(c, &ss->queue.unordered, entry)
                 if (!first || c->deadline_ms < first)
                         first = c->deadline_ms;
         uv_timer_stop(&ss->queue.timer);
@@ -520,8 +523,9 @@ static void on_unordered_timer(uv_timer_t *t)
 {
         struct session *ss = t->data;
         int64_t now = cg_now_ms();
+        struct cell *c;
 
-        for (struct cell *c = TAILQ_FIRST(&ss->queue.unordered); c; c = TAILQ_NEXT(c, entry)) {
+        TAILQ_FOREACH(c, &ss->queue.unordered, entry) {
                 if (c->deadline_ms > now)
                         continue;
                 if (!c->answered)
@@ -534,7 +538,7 @@ static void on_unordered_timer(uv_timer_t *t)
 
 void cg_sup_cells_request(struct session *ss, uint64_t id, struct cg_msg *m)
 {
-        struct cell none = { .id = id, .kind = CELL_REQUEST }, *c = NULL;
+        struct cell none = { .id = id, .kind = CELL_REQUEST }, *c = NULL, *o;
         cg_auto_json json_t *body = NULL;
         const char *type, *subshell;
         unsigned int flags = 0;
@@ -580,7 +584,7 @@ void cg_sup_cells_request(struct session *ss, uint64_t id, struct cg_msg *m)
                 enqueue(l, c);
                 return;
         }
-        for (const struct cell *o = TAILQ_FIRST(&ss->queue.unordered); o; o = TAILQ_NEXT(o, entry))
+        TAILQ_FOREACH(o, &ss->queue.unordered, entry)
                 n++;
         if (n >= MAX_UNORDERED || !ss->kernel || ss->kernel->state != K_READY) {
                 send_error_reply(ss, c, "cancelled",
@@ -589,7 +593,7 @@ void cg_sup_cells_request(struct session *ss, uint64_t id, struct cg_msg *m)
                 cell_free(c);
                 return;
         }
-        c->deadline_ms = cg_now_ms() + c->timeout_ms;
+        c->deadline_ms = cg_now_ms() + CG_MIN(c->timeout_ms, INT64_MAX / 2);
         TAILQ_INSERT_HEAD(&ss->queue.unordered, c, entry);
         cg_sup_costs_shared(ss);
         send_to_kernel(ss, c, CG_KERNEL_REQUEST,
@@ -724,18 +728,19 @@ void cg_sup_cells_execute_reply(struct session *ss, struct cg_msg *m)
             cg_json_str(body, "ename", "", &ename, &err) < 0 ||
             cg_json_str(body, "evalue", "", &evalue, &err) < 0 ||
             cg_json_int(body, "execution_count", 0, &count, &err) < 0 ||
-            cg_json_int(body, "next", count ? count + 1 : ss->queue.next_count, &next, &err) < 0 ||
+            cg_json_int(body, "next", 0, &next, &err) < 0 ||
             cg_json_int(body, "commands", 0, &commands, &err) < 0 ||
             cg_json_bool(body, "refused", false, &refused, &err) < 0 || !status) {
                 cg_sup_kernel_violation(ss->kernel, status ? err.msg : "EXECUTE_REPLY without a status");
                 return;
         }
-        if (commands < 0) {
-                cg_sup_kernel_violation(ss->kernel, "EXECUTE_REPLY with a negative number of commands");
+        if (commands < 0 || count < 0 || count == INT64_MAX || next < 0) {
+                cg_sup_kernel_violation(ss->kernel, "EXECUTE_REPLY with a number out of range");
                 return;
         }
         l->running->costs.commands = commands;
-        ss->queue.next_count = next;
+        if (next || count)
+                ss->queue.next_count = next ?: count + 1;
         failed = strcmp(status, "ok") != 0;
         if (failed && l->stop == STOP_TIMEOUT)
                 snprintf(
