@@ -282,7 +282,7 @@ def test_the_kernelspec_is_not_the_cells(
         (outside / "kernels").symlink_to(mine / "kernels")
         mine = outside
     monkeypatch.setenv("JUPYTER_PATH", str(mine))
-    with pytest.raises(CellgateError, match=r"kernelspec .*/own/kernel.json: cells could write it"):
+    with pytest.raises(CellgateError, match=r"kernelspec .*/own/kernel.json: cells could write /.*jupyter.*, and the next session"):
         client.session(workspace=workspace, language="jupyter:own", settings=settings)
 
 

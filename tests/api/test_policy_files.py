@@ -158,10 +158,10 @@ def test_files_that_cells_could_write_are_refused(
     link = workspace / "link.json"
     link.symlink_to(good)
     for path in (inside, link):
-        with pytest.raises(CellgateError, match="cells could write it"):
+        with pytest.raises(CellgateError, match=f"policy file {path}: cells could write {path}, and"):
             client.session(workspace=workspace, policies=[str(path)])
     settings = web.settings(filesystem={"allowWrite": [".", str(outside)]})
-    with pytest.raises(CellgateError, match="cells could write it"):
+    with pytest.raises(CellgateError, match=f"policy file {good}: cells could write {good}, and"):
         client.session(workspace=workspace, policies=[str(good)], settings=settings)
     with pytest.raises(CellgateError, match="need a sandbox"):
         client.session(workspace=workspace, policies=[str(good)], sandbox=1)

@@ -176,13 +176,16 @@ static int refuse_workspace(const char *workspace, const char *what, const char 
                        workspace, what, folder);
 }
 
-int cg_own_check_workspace(const char *workspace, const char *home, struct cg_err *err)
+int cg_own_check_workspace(const char *workspace, const struct cg_path_base *in, struct cg_err *err)
 {
         static const char own_programs[] = "cellgate's own programs are",
                           python[] = "the Python that kernels run is";
         static const char *const jupyter[] = { ".jupyter", ".local/share/jupyter" };
         char w[PATH_MAX], own[PATH_MAX], account[PATH_MAX], base[PATH_MAX], path[PATH_MAX + 64];
-        const char *const homes[] = { home, cg_account_home(account) };
+        const char *const homes[] = { in->home, cg_account_home(account) };
+        cg_auto_json json_t *places = cg_own_places(in->home, in->env);
+        const json_t *v;
+        size_t k;
 
         if (!cg_real_path(workspace, w))
                 return cg_fail_errno(err, "workspace %s", workspace);
@@ -204,6 +207,10 @@ int cg_own_check_workspace(const char *workspace, const char *home, struct cg_er
                 if (homes[i / 2] && cg_real_path(path, own) && cg_path_within(w, own))
                         return refuse_workspace(workspace, "programs that Jupyter starts are", own, err);
         }
+        /* Nor do guards: they are below the write root. */
+        json_array_foreach(places, k, v)
+                if (cg_real_path(json_string_value(v), own) && cg_path_within(w, own))
+                        return refuse_workspace(workspace, "cellgate keeps files of its own", own, err);
         /*
          * The folders of programs and libraries that the kernels' base Python has, and anywhere in
          * its standard library.

@@ -144,8 +144,8 @@ json_t *cg_own_places(const char *home, const json_t *env);
 int cg_rules_add_places(struct cg_rules *rules, const struct cg_path_base *base, struct cg_err *err);
 /* True if one of these functions added the rule. */
 bool cg_rule_is_program(const struct cg_rule *rule);
-/* CG_E_INVAL: the workspace is, or is in, a folder of cellgate's own or of Jupyter in @home. */
-int cg_own_check_workspace(const char *workspace, const char *home, struct cg_err *err);
+/* CG_E_INVAL: the workspace is, or is in, a folder of cellgate's own or of Jupyter. */
+int cg_own_check_workspace(const char *workspace, const struct cg_path_base *in, struct cg_err *err);
 
 /* hardlinks.c: other names, in write roots, of files that must not be written. The last rules. */
 int cg_rules_add_hardlinks(struct cg_rules *rules, struct cg_err *err);

@@ -19,90 +19,103 @@
 #include "supervisor/core/state.h"
 #include "supervisor/core/sup.h"
 
+/* A folder or file that programs outside of the sandbox obey, and the sandbox of the cells. */
+struct obeyed {
+        const struct cg_sandbox *plan;
+        const char *what, *name; /* "policy file", "/a/policy.json" */
+        const char *why;         /* it must not be writable, and what to do */
+};
+
 /*
  * Refuses @path, a real path, if it or anything in it can be written by cells. Private folders hide
  * what is in them.
  */
-static int check_path(const struct session *ss, const struct cg_sandbox *plan, const char *path,
-                      struct cg_err *err)
+static int check_path(const struct obeyed *o, const char *path, struct cg_err *err)
 {
+        const struct cg_sandbox *plan = o->plan;
         const struct cg_plan_mount *top = cg_plan_mount_at(plan, path);
-        bool written = false;
+        bool written = top ? top->kind == CG_PLAN_WRITE : plan->set.root_writable;
 
-        for (size_t i = 0; i < plan->n_mounts && !written; i++) {
-                const struct cg_plan_mount *m = &plan->mounts[i];
-
-                written = m->kind == CG_PLAN_WRITE && cg_path_within(m->path, path);
-        }
-        if (!written && !(top ? top->kind == CG_PLAN_WRITE : plan->set.root_writable))
+        for (size_t i = 0; i < plan->n_mounts && !written; i++)
+                written = plan->mounts[i].kind == CG_PLAN_WRITE && cg_path_within(plan->mounts[i].path, path);
+        if (!written)
                 return 0;
-        return cg_fail(
-                err, CG_E_INVAL,
-                "environment %s: cells could write %s, and code in it runs outside of the sandbox as well. Use one "
-                "elsewhere: `cellgate env create NAME` makes it; or name it in filesystem.denyWrite of the settings of all sessions here",
-                ss->sup->setup.kernel_env ?: "", path);
+        return cg_fail(err, CG_E_INVAL, "%s %s: cells could write %s, and %s", o->what, o->name, path,
+                       o->why);
 }
 
 /*
  * Refuses @path, however it is spelled, if cells can write it or redirect a symlink on the way to
  * it: the zygote is started again long after the check.
  */
-static int check_spelled(const struct session *ss, const struct cg_sandbox *plan, const char *path,
-                         struct cg_err *err)
+static int check_spelled(const struct obeyed *o, const char *path, struct cg_err *err)
 {
         cg_auto_place struct cg_place place = { .path = "" };
         int r = cg_place_find(path, &place, err);
 
         if (r < 0)
-                return r;
+                return cg_err_prefix(err, "%s %s", o->what, o->name);
         for (size_t i = 0; i < place.n_links; i++)
-                if ((r = check_path(ss, plan, place.links[i], err)) < 0)
+                if ((r = check_path(o, place.links[i], err)) < 0)
                         return r;
-        return check_path(ss, plan, place.path, err);
+        return check_path(o, place.path, err);
 }
 
 /* Refuses the folder of programs @bin of a Python, and the library folder beside it. */
-static int check_python(const struct session *ss, const struct cg_sandbox *plan, const char *bin,
-                        struct cg_err *err)
+static int check_python(const struct obeyed *o, const char *bin, struct cg_err *err)
 {
         char real[PATH_MAX], lib[PATH_MAX + 8];
-        int r = check_spelled(ss, plan, bin, err);
+        int r = check_spelled(o, bin, err);
 
         if (r < 0 || !realpath(bin, real) || strrchr(real, '/') == real)
                 return r;
         snprintf(lib, sizeof(lib), "%.*s/lib", (int)(strrchr(real, '/') - real), real);
-        return check_path(ss, plan, lib, err);
+        return check_path(o, lib, err);
 }
 
 /*
  * The environment, its base Python as pyvenv.cfg spells it, and in a wheel the interpreter, which
  * is a symlink to that Python's or to another one's.
  */
-static int check_environment(const struct session *ss, const struct cg_sandbox *plan, const char *env,
-                             struct cg_err *err)
+static int check_environment(const struct cg_sandbox *plan, const char *env, struct cg_err *err)
 {
+        const struct obeyed o = {
+                plan, "environment", env,
+                "code in it runs outside of the sandbox as well. Use one elsewhere: `cellgate env create NAME` makes it; "
+                "or name it in filesystem.denyWrite of the settings of all sessions here"
+        };
         char path[PATH_MAX], real[PATH_MAX];
-        int r = check_path(ss, plan, env, err);
+        int r = check_path(&o, env, err);
 
         if (r < 0)
                 return r;
         if (CG_WHEEL && cg_path_join(path, env, "bin/python")) {
-                r = check_spelled(ss, plan, path, err);
+                r = check_spelled(&o, path, err);
                 if (r < 0)
                         return r;
                 if (realpath(path, real)) {
                         *strrchr(real, '/') = '\0';
-                        r = check_python(ss, plan, real, err);
+                        r = check_python(&o, real, err);
                         if (r < 0)
                                 return r;
                 }
         }
-        if (cg_pyvenv_home(env, path, sizeof(path)) && (r = check_python(ss, plan, path, err)) < 0)
+        if (cg_pyvenv_home(env, path, sizeof(path)) && (r = check_python(&o, path, err)) < 0)
                 return r;
         for (size_t i = 0; cg_kernel_env_system_packages(env, i, path); i++)
-                if ((r = check_spelled(ss, plan, path, err)) < 0)
+                if ((r = check_spelled(&o, path, err)) < 0)
                         return r;
         return 0;
+}
+
+/* The cells of no session may write it. */
+static int check_file(const struct session *ss, const struct cg_sandbox *plan, const char *what,
+                      const char *path, struct cg_err *err)
+{
+        const struct obeyed o = { plan, what, path,
+                                  "the next session would obey that; move it to another folder" };
+
+        return check_spelled(&o, path, err) ?: cg_sup_server_files_check_others(ss, what, path, err);
 }
 
 /*
@@ -162,58 +175,25 @@ int cg_sup_protected_check(const struct session *ss, struct cg_err *err)
 {
         const char *env = ss->sup->setup.kernel_env;
         struct cg_path_base base = cg_sup_paths_of(ss, true);
-        const struct cg_settings *s = ss->settings;
-        cg_auto_json json_t *places = NULL;
         cg_auto_sandbox struct cg_sandbox *plan = NULL;
-        char real[PATH_MAX], own[PATH_MAX];
-        const char *spec = cg_json_text_of(json_object_get(ss->options, "language_spec"), "file");
-        const json_t *place, *files = json_object_get(ss->options, "policy_files"),
-                             *kernel = json_object_get(ss->options, "language_spec");
+        const json_t *files = json_object_get(ss->options, "policy_files"),
+                     *kernel = json_object_get(ss->options, "language_spec"), *file;
         size_t i;
         int r = env ? cg_kernel_env_check(env, err) : 0;
 
         if (r < 0 || !cg_sup_is_sandboxed(ss) ||
-            (r = cg_own_check_workspace(ss->workspace, base.home, err)) < 0)
+            (r = cg_own_check_workspace(ss->workspace, &base, err)) < 0 || (!env && !files && !kernel))
                 return r;
-        /* A place of cellgate's own must not be a workspace: it would be unprotected. */
-        places = realpath(ss->workspace, real) ? cg_own_places(base.home, base.env) : NULL;
-        json_array_foreach(places, i, place) {
-                if (realpath(json_string_value(place), own) && cg_path_within(real, own))
-                        return cg_fail(
-                                err, CG_E_INVAL,
-                                "workspace %s: cellgate keeps files of its own in %s, which cells must not change; "
-                                "choose another folder",
-                                ss->workspace, own);
-        }
-        if (!env && !files && !kernel)
-                return 0;
         /* Without guards: they protect paths from this session only, not from others. */
         r = cg_sandbox_new(&plan, err);
         if (r < 0)
                 return r;
-        r = s ? cg_session_view(plan, s, NULL, &base, NULL, err)
-              : cg_session_view_default(plan, &base, NULL, err);
-        if (r < 0 || (env && (r = check_environment(ss, plan, env, err)) < 0))
+        r = ss->settings ? cg_session_view(plan, ss->settings, NULL, &base, NULL, err)
+                         : cg_session_view_default(plan, &base, NULL, err);
+        if (r < 0 || (env && (r = check_environment(plan, env, err)) < 0))
                 return r;
-        json_array_foreach(files, i, place) {
-                const char *path = json_string_value(place);
-
-                if (check_spelled(ss, plan, path, err) < 0)
-                        return cg_fail(
-                                err, CG_E_INVAL,
-                                "policy file %s: cells could write it, or a link of its path, and the next session"
-                                " would obey that; move it to another folder",
-                                path);
-                if (cg_sup_server_files_check_others(ss, "policy file", path, err) < 0)
-                        return -1;
-        }
-        if (!kernel)
-                return 0;
-        if (check_spelled(ss, plan, spec, err) < 0)
-                return cg_fail(
-                        err, CG_E_INVAL,
-                        "kernelspec %s: cells could write it, or a link of its path, and the next session would"
-                        " start what it says; move it to another folder",
-                        spec);
-        return cg_sup_server_files_check_others(ss, "kernelspec", spec, err);
+        json_array_foreach(files, i, file)
+                if ((r = check_file(ss, plan, "policy file", json_string_value(file), err)) < 0)
+                        return r;
+        return kernel ? check_file(ss, plan, "kernelspec", cg_json_text_of(kernel, "file"), err) : 0;
 }
