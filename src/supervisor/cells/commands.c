@@ -68,10 +68,15 @@ void cg_sup_commands_member_gone(struct session *ss, uint16_t slot)
 
 /* ------------------------------------------------------------------ requests */
 
+/* A failure needs no report: the runner has ended, which on_orders() sees, or hangs. */
+static void send_order(const struct command *c, struct cg_command_order order)
+{
+        if (send(c->orders.fd, &order, sizeof(order), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+                errno = 0;
+}
+
 static void end_program(struct command *c, const char *status, const char *why)
 {
-        struct cg_command_order order = { .type = CG_COMMAND_END };
-
         if (c->status || (c->state == ENDED && !c->orders.active))
                 return;
         if (!c->orders.active) {
@@ -82,8 +87,7 @@ static void end_program(struct command *c, const char *status, const char *why)
                 c->status = status;
                 snprintf(c->why, sizeof(c->why), "%s", why);
         }
-        if (send(c->orders.fd, &order, sizeof(order), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
-                errno = 0; /* its end is reported, or it is stopped */
+        send_order(c, (struct cg_command_order){ .type = CG_COMMAND_END });
         cg_sup_timer_start(&c->timer, cg_sup_command_lost, END_MS);
 }
 
@@ -159,43 +163,54 @@ static void on_job(void *data)
         cg_sup_commands_start(c->ss);
 }
 
-/* It starts when it can. Operations on files are no jobs: short, and an ending cell waits. */
-static void enqueue(struct session *ss, struct command *c)
+/*
+ * Copies @made, of which the caller frees what it has when this fails. It starts when it can.
+ * Operations on files are no jobs: short, and an ending cell waits.
+ */
+static int enqueue(const struct command *made, struct cg_err *err)
 {
+        struct session *ss = made->ss;
+        struct command *c = malloc(sizeof(*c));
+
+        if (!c)
+                return cg_fail(err, CG_E_NOMEM, "command");
+        *c = *made;
         c->last_output = c->last_errors = SIZE_MAX;
-        c->ss = ss;
         c->closing = 1;
         uv_timer_init(&ss->sup->loop, &c->timer);
         c->timer.data = c;
         cg_sup_job_init(&c->job, ss, true, on_job, c);
         TAILQ_INSERT_TAIL(&ss->commands, c, entry);
-        if (!c->builtin && !cg_sup_job_take(&c->job))
-                return;
-        if (c->timeout_ms > 0)
-                cg_sup_timer_start(&c->timer, on_timeout, (uint64_t)c->timeout_ms);
-        cg_sup_commands_start(ss);
+        if (c->builtin || cg_sup_job_take(&c->job))
+                on_job(c);
+        return 0;
 }
 
-static int read_exec(struct session *ss, struct command *c, uint64_t id, const struct cg_msg *m,
-                     const json_t *body, struct cg_err *err)
+static int read_exec(struct command *c, const struct cg_msg *m, struct cg_err *err)
 {
+        cg_auto_json json_t *body = NULL;
         const struct command *o;
         size_t len, n = 0;
         const char *texts = cg_msg_raw(m, 0, &len);
-        int r;
+        int64_t socket;
 
-        TAILQ_FOREACH(o, &ss->commands, entry)
+        if (cg_msg_json(m, &body, err) < 0 || cg_json_int(body, "socket", 0, &socket, err) < 0)
+                return -1;
+        c->socket.own = socket > 0;
+        if (c->socket.own)
+                c->socket.fd = cg_sup_host_socket(cg_sup_host_of(c->ss, CELL_SLOT(c->id)), (uint64_t)socket);
+        TAILQ_FOREACH(o, &c->ss->commands, entry)
                 n += !o->done;
         if (n >= MAX_COMMANDS) {
                 cg_sup_jobs_refuse(
-                        ss, n, "commands of the session run or wait already, or have left processes that run",
-                        err);
-                return CG_E_LIMIT;
+                        c->ss, n,
+                        "commands of the session run or wait already, or have left processes that run", err);
+                return -1;
         }
-        if ((r = cg_json_int(body, "timeout_ms", 0, &c->timeout_ms, err)) < 0 ||
-            (r = cg_json_bool(body, "input", false, &c->has_input, err)) < 0 ||
-            (r = make_spec(c, body, texts, len, err)) < 0)
-                return r;
+        if (cg_json_int(body, "timeout_ms", 0, &c->timeout_ms, err) < 0 ||
+            cg_json_bool(body, "input", false, &c->has_input, err) < 0 ||
+            make_spec(c, body, texts, len, err) < 0)
+                return -1;
         if (c->socket.own) {
                 c->socket.is_input = c->has_input;
                 c->has_input = false;
@@ -204,45 +219,26 @@ static int read_exec(struct session *ss, struct command *c, uint64_t id, const s
         }
         if (c->has_input && !(c->input.pending = malloc(CG_MAX_COMMAND_INPUT)))
                 return cg_fail(err, CG_E_NOMEM, "command");
-        return cg_sup_audit_request(ss, id, m, err);
+        return cg_sup_audit_request(c->ss, c->id, m, err);
 }
 
 void cg_sup_commands_exec(struct session *ss, uint64_t id, const struct cg_msg *m)
 {
-        struct command *c = calloc(1, sizeof(*c)), refused = { .ss = ss, .id = id, .socket = { .fd = -1 } };
+        struct command made = { .ss = ss, .id = id, .spec = -1, .socket = { .fd = -1 } };
         struct cg_out failed = { .type = CG_HOST_COMMAND_RESULT, .id = id };
-        cg_auto_json json_t *body = NULL;
-        cg_auto_fd int fd = -1;
-        int64_t socket = 0;
         struct cg_err err;
-        int r = cg_msg_json(m, &body, &err);
 
-        if (r >= 0)
-                r = cg_json_int(body, "socket", 0, &socket, &err);
-        refused.socket.own = r >= 0 && socket > 0;
-        if (refused.socket.own)
-                fd = cg_sup_host_socket(cg_sup_host_of(ss, CELL_SLOT(id)), (uint64_t)socket);
-        if (c)
-                *c = (struct command){ .spec = -1,
-                                       .socket = { .own = refused.socket.own, .fd = cg_steal_fd(&fd) } };
-        if (r >= 0)
-                r = c ? read_exec(ss, c, id, m, body, &err) : cg_fail(&err, CG_E_NOMEM, "command");
-        if (r < 0) {
-                if (c) {
-                        cg_closep_(&c->spec);
-                        cg_closep_(&c->socket.fd);
-                        free(c->input.pending);
-                }
-                free(c);
-                cg_sup_command_event(
-                        &refused, &failed,
-                        json_pack("{s:s, s:o}", "status", "error", "text", cg_sup_text_json(err.msg)));
-                return;
+        if (read_exec(&made, m, &err) == 0) {
+                cg_sup_costs_shared(ss);
+                ss->use.kernel = ss->use.ever = true;
+                if (enqueue(&made, &err) == 0)
+                        return;
         }
-        c->id = id;
-        cg_sup_costs_shared(ss);
-        ss->use.kernel = ss->use.ever = true;
-        enqueue(ss, c);
+        cg_closep_(&made.spec);
+        cg_closep_(&made.socket.fd);
+        free(made.input.pending);
+        cg_sup_command_event(&made, &failed,
+                             json_pack("{s:s, s:o}", "status", "error", "text", cg_sup_text_json(err.msg)));
 }
 
 void cg_sup_commands_own(struct session *ss, const char *texts, size_t len, uint32_t argc, size_t max,
@@ -250,26 +246,20 @@ void cg_sup_commands_own(struct session *ss, const char *texts, size_t len, uint
                          void (*done)(void *data, const char *out, size_t len, const char *why), void *data)
 {
         struct cg_command_spec spec = { .argc = argc, .builtin = true, .text_len = (uint32_t)len };
-        struct command *c = calloc(1, sizeof(*c));
+        struct command made = { .ss = ss,
+                                .spec = -1,
+                                .socket = { .fd = -1 },
+                                .builtin = true,
+                                .timeout_ms = timeout_ms,
+                                .done = done,
+                                .done_data = data,
+                                .out = { .max = max } };
         struct cg_err err;
 
-        if (!c) {
-                done(data, "", 0, "out of memory");
+        if (make_file(&made, &spec, texts, &err) == 0 && enqueue(&made, &err) == 0)
                 return;
-        }
-        *c = (struct command){ .spec = -1,
-                               .socket = { .fd = -1 },
-                               .builtin = true,
-                               .timeout_ms = timeout_ms,
-                               .done = done,
-                               .done_data = data };
-        cg_buf_init(&c->out, max);
-        if (make_file(c, &spec, texts, &err) < 0) {
-                free(c);
-                done(data, "", 0, err.msg);
-                return;
-        }
-        enqueue(ss, c);
+        cg_closep_(&made.spec);
+        done(data, "", 0, err.msg);
 }
 
 void cg_sup_commands_end_own(struct session *ss, const void *data, const char *why)
@@ -308,22 +298,16 @@ void cg_sup_commands_input(struct session *ss, uint64_t id, const struct cg_msg 
 
 void cg_sup_commands_control(struct session *ss, uint64_t id, const struct cg_msg *m)
 {
-        struct cg_command_order order = { .type = CG_COMMAND_SIGNAL };
         struct command *c = find(ss, id);
         cg_auto_json json_t *body = NULL;
         int64_t sig, rows, columns;
 
-        if (!c || cg_msg_json(m, &body, NULL) < 0 || cg_json_int(body, "signal", 0, &sig, NULL) < 0 ||
-            cg_json_int(body, "rows", 0, &rows, NULL) < 0 ||
+        if (!c || c->state != STARTED || cg_msg_json(m, &body, NULL) < 0 ||
+            cg_json_int(body, "signal", 0, &sig, NULL) < 0 || cg_json_int(body, "rows", 0, &rows, NULL) < 0 ||
             cg_json_int(body, "columns", 0, &columns, NULL) < 0)
                 return;
-        if (c->state != STARTED)
-                return;
-        if (sig > 0 && sig < NSIG) {
-                order.signal = (int32_t)sig;
-                if (send(c->orders.fd, &order, sizeof(order), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
-                        errno = 0; /* its end is reported */
-        }
+        if (sig > 0 && sig < NSIG)
+                send_order(c, (struct cg_command_order){ .type = CG_COMMAND_SIGNAL, .signal = (int32_t)sig });
         if (c->terminal && c->output.active && rows > 0 && rows <= UINT16_MAX && columns > 0 &&
             columns <= UINT16_MAX) {
                 struct winsize size = { .ws_row = (unsigned short)rows, .ws_col = (unsigned short)columns };
