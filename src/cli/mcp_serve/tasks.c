@@ -52,7 +52,7 @@ static struct cg_serve_ask *next_question(const struct cg_serve *sv, const struc
         return a;
 }
 
-static int get_task(struct cg_serve *sv, struct cg_job *job, struct cg_buf *b)
+static void get_task(struct cg_serve *sv, struct cg_job *job, struct cg_buf *b)
 {
         struct cg_serve_ask *a = next_question(sv, job, TAILQ_FIRST(&job->session->asks));
 
@@ -62,8 +62,7 @@ static int get_task(struct cg_serve *sv, struct cg_job *job, struct cg_buf *b)
         } else if (job->state == CG_JOB_DONE) {
                 cg_serve_add_task(job, "completed", b);
                 cg_buf_adds(b, ",\"result\":");
-                if (cg_serve_add_result(sv, job, job->answer, job->task.ignored, true, b) < 0)
-                        return -1;
+                cg_buf_fail(b, cg_serve_add_result(sv, job, job->answer, job->task.ignored, true, b));
                 job->read_ms = cg_now_ms();
         } else if (a) {
                 cg_serve_add_task(job, "input_required", b);
@@ -77,10 +76,9 @@ static int get_task(struct cg_serve *sv, struct cg_job *job, struct cg_buf *b)
                 cg_serve_add_task(job, "working", b);
         }
         cg_buf_adds(b, "}");
-        return 0;
 }
 
-/* Answers to questions that do not wait are none. */
+/* Ignores answers to questions that are not open. */
 static void update_task(struct cg_serve *sv, struct cg_job *job, struct cg_slice answers)
 {
         struct cg_serve_ask *a = TAILQ_FIRST(&job->session->asks);
@@ -103,13 +101,12 @@ int cg_serve_task(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_er
         if (!job)
                 return cg_rpc_add_error(
                         &sv->out, in->id, CG_RPC_INVALID_PARAMS,
-                        "there is no such task: it was never there, its session has ended, or its result was"
-                        " dropped after its ttlMs, or for others of the session",
+                        "there is no such task: the taskId is wrong, its session has ended, or its result was"
+                        " dropped, after its ttlMs or to make room for later ones",
                         err);
         job->session->used_ms = cg_now_ms();
         if (in->kind == CG_MCPD_TASK_GET) {
-                if (get_task(sv, job, &b) < 0)
-                        b.failed = CG_E_NOMEM;
+                get_task(sv, job, &b);
         } else {
                 if (in->kind == CG_MCPD_TASK_UPDATE)
                         update_task(sv, job, in->input_responses);

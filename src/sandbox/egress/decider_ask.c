@@ -36,11 +36,11 @@ void cg_decider_question_leave(struct decider *d, struct question *q, bool notif
 {
         const struct job *j;
 
+        if (!q)
+                return;
         LIST_FOREACH(j, &d->jobs, entry)
                 if (j->question == q)
                         return;
-        if (!q)
-                return;
         if (notify)
                 send_cancelled(d, q);
         LIST_REMOVE(q, entry);
@@ -71,6 +71,16 @@ static struct question *new_question(struct job *j)
         return q;
 }
 
+/* @j may be freed. */
+static void apply_answer(struct job *j, bool allow, const char *why)
+{
+        snprintf(j->list, sizeof(j->list), "answers");
+        if (allow)
+                cg_decider_dial(j);
+        else
+                cg_decider_job_answer(j, CG_EGRESS_DENIED, why);
+}
+
 void cg_decider_question_ask(struct job *j)
 {
         struct decider *d = j->d;
@@ -79,14 +89,10 @@ void cg_decider_question_ask(struct job *j)
         size_t n_open = 0;
 
         SLIST_FOREACH(g, &j->box->grants, entry) {
-                if (g->port != j->port || strcmp(g->host, j->host.text) != 0)
-                        continue;
-                snprintf(j->list, sizeof(j->list), "answers");
-                if (g->allow)
-                        cg_decider_dial(j);
-                else
-                        cg_decider_job_answer(j, CG_EGRESS_DENIED, g->why);
-                return;
+                if (g->port == j->port && strcmp(g->host, j->host.text) == 0) {
+                        apply_answer(j, g->allow, g->why);
+                        return;
+                }
         }
         j->state = ASKING;
         LIST_FOREACH(q, &d->questions, entry) {
@@ -107,13 +113,8 @@ static void answer_question(struct decider *d, struct question *q, bool allow, c
                 if (j->question != q)
                         continue;
                 j->question = NULL;
-                if (allow && cg_decider_job_refuse(j))
-                        continue;
-                snprintf(j->list, sizeof(j->list), "answers");
-                if (allow)
-                        cg_decider_dial(j);
-                else
-                        cg_decider_job_answer(j, CG_EGRESS_DENIED, why);
+                if (!allow || !cg_decider_job_refuse(j))
+                        apply_answer(j, allow, why);
         }
         LIST_REMOVE(q, entry);
         free(q);
