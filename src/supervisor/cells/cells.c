@@ -891,7 +891,7 @@ static void on_grace(uv_timer_t *t)
         struct session *ss = l->ss;
         struct kernel *k = ss->kernel;
         enum stop_reason why = l->stop;
-        char text[300];
+        char text[300], limit[64] = "";
         bool paused;
 
         if (!l->running || !k)
@@ -913,16 +913,13 @@ static void on_grace(uv_timer_t *t)
                 return;
         }
         if (why == STOP_TIMEOUT)
-                snprintf(text, sizeof(text),
-                         "the cell ran longer than its limit of %.3g s and did not react to %d interrupts "
-                         "within %d s: its kernel was replaced, its state is lost",
-                         (double)l->running->timeout_ms / 1000, GRACE_ATTEMPTS,
-                         GRACE_ATTEMPTS * GRACE_MS / 1000);
-        else
-                snprintf(text, sizeof(text),
-                         "the cell did not react to %d interrupts within %d s: its kernel was replaced, its "
-                         "state is lost",
-                         GRACE_ATTEMPTS, GRACE_ATTEMPTS * GRACE_MS / 1000);
+                snprintf(limit, sizeof(limit), "ran longer than its limit of %.3g s and ",
+                         (double)l->running->timeout_ms / 1000);
+        snprintf(
+                text, sizeof(text),
+                "the cell %sdid not react to %d interrupts within %d s: its kernel was replaced, its state is"
+                " lost",
+                limit, GRACE_ATTEMPTS, GRACE_ATTEMPTS * GRACE_MS / 1000);
         ss->sup->upper.session->replace_kernel(ss, l, stop_status(l), text);
 }
 
