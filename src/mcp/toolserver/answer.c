@@ -76,10 +76,9 @@ static void add_report(struct ts_call *call, const char *status, const char *res
 
 static void send_report(struct ts_session *s, struct cg_buf *b)
 {
-        struct cg_out out = { .type = CG_BROKER_CALL_ENDED,
-                              .session = s->number,
-                              .body = b->data,
-                              .body_len = b->len };
+        struct cg_out out = {
+                .type = CG_BROKER_CALL_ENDED, .session = s->number, .body = b->data, .body_len = b->len
+        };
         struct cg_err err;
 
         if (!b->len && !b->failed)
