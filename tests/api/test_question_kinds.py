@@ -41,10 +41,11 @@ ACCEPTING = [
     (HOST.FUNCTION_RETURN, None, RESULT),
     (HOST.INPUT_REPLY, ANY, b"an answer"),
 ]
+# The member that another kind obeys counts for nothing.
 REFUSING = {
-    HOST.APPROVAL_REQUEST: (HOST.DECISION, {"accept": False}, None),
-    HOST.FUNCTION_CALL: (HOST.DECISION, {"accept": False}, None),
-    HOST.EGRESS_REQUEST: (HOST.EGRESS_DECISION, {"answer": "no"}, None),
+    HOST.APPROVAL_REQUEST: (HOST.DECISION, {"accept": False, "answer": "once"}, None),
+    HOST.FUNCTION_CALL: (HOST.DECISION, {"accept": False, "answer": "session"}, None),
+    HOST.EGRESS_REQUEST: (HOST.EGRESS_DECISION, {"answer": "no", "accept": True}, None),
     HOST.INPUT_REQUEST: (HOST.INPUT_REPLY, {"eof": True, "question": 1}, b""),
 }
 
@@ -86,7 +87,8 @@ def refuse(raw: Raw, kind: str, number: int, question: int = 1) -> None:
 def test_only_its_own_kind_of_answer_of_its_own_session_counts_once(
     address: str, workspace: Path, mark: Path, kind: str
 ) -> None:
-    with Raw(address) as raw, Raw(address) as other:
+    with Raw(address) as raw, Raw(address) as other, Client(address=address) as reader:
+        last = reader.events()["last"]
         open_session(other, workspace, mark)
         open_session(raw, workspace, mark)
         number = ask(raw, kind)
@@ -110,6 +112,10 @@ def test_only_its_own_kind_of_answer_of_its_own_session_counts_once(
         refuse(raw, kind, ask(raw, kind), 2)
         raw.wait(HOST.RESULT)
         assert KINDS[kind][2] in raw.past
+        # It is reported, and so recorded, as what it was.
+        data = [e["data"] for e in reader.events(after=last)["events"]]
+        decisions = {d["decision"] for d in data if "decision" in d}
+        assert decisions == ({"reject"} if kind not in ("connection", "input") else set()), data
 
 
 @pytest.mark.parametrize("kind", ["call", "asked function", "function", "program", "connection"])

@@ -235,17 +235,12 @@ void cg_sup_ask_next(struct ask *a, const struct ask_type *type, struct cg_frame
         send_question(a, raw);
 }
 
-static bool accepts(const struct decision *d)
-{
-        return d->accept || strcmp(d->answer, "once") == 0 || strcmp(d->answer, "session") == 0;
-}
-
 /* Negative: the decision of @by to accept cannot be recorded; *d refuses from now on. */
 static int record(const struct ask *a, struct decision *d, const char *who, const struct host *by,
                   struct cg_err *err)
 {
         struct cg_audit_decision made = {
-                .decision = accepts(d) ? "accept" : "reject", .reason = d->reason, .who = who, .by = by
+                .decision = d->accept ? "accept" : "reject", .reason = d->reason, .who = who, .by = by
         };
 
         if (audit(a, made, err) == 0)
@@ -266,6 +261,8 @@ static void decided(struct ask *a, const struct host *by, const struct cg_msg *m
             cg_json_str(body, "answer", "no", &d.answer, NULL) < 0 ||
             cg_json_str(body, "reason", "", &d.reason, NULL) < 0)
                 d = (struct decision){ .answer = "no", .reason = "the host's decision could not be read" };
+        if (m->type == CG_HOST_EGRESS_DECISION) /* what is recorded is what the connection gets */
+                d.accept = strcmp(d.answer, "once") == 0 || strcmp(d.answer, "session") == 0;
         record(a, &d, "host", by, &err);
         a->type->decided(a, &d);
 }
@@ -275,7 +272,7 @@ int cg_sup_ask_decide(struct ask *a, const struct host *by, struct decision d, s
         struct cg_out out = { .type = CG_HOST_APPROVAL_CLOSED, .id = a->id };
         bool remote = by->place[0] != '\0';
         int r = record(a, &d, remote ? "approver" : "terminal", by, err);
-        const char *how = accepts(&d) ? "accepted" : "refused";
+        const char *how = d.accept ? "accepted" : "refused";
 
         /* Before what follows from it: a function of the host is called under a new number. */
         cg_sup_event_to_host(a->session, &out,
@@ -314,7 +311,7 @@ void cg_sup_ask_share(struct session *ss, uint64_t id)
         struct ask *a;
 
         LIST_FOREACH(a, &ss->asks.list, entry)
-                if (a->id == id && (a->type->kind & ASK_DECIDABLE))
+                if (a->id == id && (a->type->kind & ASK_DECIDABLE) && a->type->decided)
                         break;
         if (!a || a->key || !cg_sup_others_decide(ss))
                 return;
