@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cellgate._cellgate import ffi, lib
 from cellgate._errors import CellError, ClosedError, LimitExceededError, NotFoundError, parse
@@ -253,6 +253,9 @@ class EgressRequest(Question):
 
     def __str__(self) -> str:
         return render(f"{self.protocol} {self.host}:{self.port}")
+
+
+Decidable: TypeAlias = ApprovalRequest | EgressRequest  # allowed or refused; other programs may decide, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -768,7 +771,7 @@ def from_c(e: Any, core: Core) -> Event:
     return UnknownEvent(cell, foreign, _name(lib.cg_event_type_name(kind)), _str(e.text, e.text_len), _json(e))
 
 
-def share(event: ApprovalRequest | EgressRequest) -> None:
+def share(event: Decidable) -> None:
     """Leaves a question that has not ended to this program and others."""
     with contextlib.suppress(NotFoundError, ClosedError):
         event.share()

@@ -14,11 +14,10 @@ from cellgate._cellgate import ffi, lib
 from cellgate._core import Arguments, Client, Consumer, PathLike, milliseconds, open_core, take_text
 from cellgate._errors import ClosedError, InvalidArgumentError, NotFoundError, TimedOutError, VariableError, parse
 from cellgate._events import (
-    ApprovalRequest,
     Collected,
     CommandOutput,
     CommandResult,
-    EgressRequest,
+    Decidable,
     Event,
     Execution,
     FunctionCall,
@@ -31,7 +30,7 @@ from cellgate._events import (
 )
 from cellgate._functions import definitions, is_coroutine_function
 
-Approve: TypeAlias = Callable[[ApprovalRequest | EgressRequest], bool | None]
+Approve: TypeAlias = Callable[[Decidable], bool | None]
 """Decides about a question: True accepts, False refuses, None: it has called accept() or reject() itself.
 Else the question is refused, with a warning."""
 
@@ -240,7 +239,7 @@ class Session:
             for event in cell:
                 if on_event:
                     on_event(event)
-                if isinstance(event, (ApprovalRequest, EgressRequest)):
+                if isinstance(event, Decidable):
                     _decide(event, approve)
                 elif isinstance(event, FunctionCall):
                     event.run()
@@ -841,7 +840,7 @@ def add_functions(core: Any, functions: Mapping[str, Callable[..., Any]], name: 
     return report
 
 
-def _decide(event: ApprovalRequest | EgressRequest, approve: Approve | None) -> None:
+def _decide(event: Decidable, approve: Approve | None) -> None:
     if approve is None and event._core.others_decide:
         share(event)
         return
@@ -856,7 +855,7 @@ def _decide(event: ApprovalRequest | EgressRequest, approve: Approve | None) -> 
     apply_decision(event, decision)
 
 
-def apply_decision(event: ApprovalRequest | EgressRequest, decision: bool | None) -> None:
+def apply_decision(event: Decidable, decision: bool | None) -> None:
     """What `approve` has returned. A question that has ended meanwhile is no error."""
     if decision is not None and not isinstance(decision, bool):
         refuse(event, "the program's `approve` failed")

@@ -32,9 +32,8 @@ from cellgate._core import (
 )
 from cellgate._errors import CellgateError, ClosedError
 from cellgate._events import (
-    ApprovalRequest,
     Collected,
-    EgressRequest,
+    Decidable,
     Event,
     Execution,
     FunctionCall,
@@ -47,7 +46,7 @@ from cellgate._events import (
 from cellgate._functions import is_coroutine_function
 from cellgate._session import Completed, apply_decision
 
-Approve: TypeAlias = Callable[[ApprovalRequest | EgressRequest], bool | None | Awaitable[bool | None]]
+Approve: TypeAlias = Callable[[Decidable], bool | None | Awaitable[bool | None]]
 """Decides about a question, as `cellgate.Approve`; a coroutine function may take any time, in a task of its own."""
 
 
@@ -244,7 +243,7 @@ class Session:
                 async for event in cell:
                     if on_event:
                         on_event(event)
-                    if isinstance(event, (ApprovalRequest, EgressRequest)) and approve:
+                    if isinstance(event, Decidable) and approve:
                         with answering(cell._reader.consumer):
                             # A task of its own costs a turn of the loop, in which the call waits.
                             if in_task:
@@ -259,7 +258,7 @@ class Session:
                             ask(carry_out(event))
                     elif isinstance(event, Result) and event.cell == cell.number:
                         result = event
-                    elif isinstance(event, (ApprovalRequest, EgressRequest)) and event._core.others_decide:
+                    elif isinstance(event, Decidable) and event._core.others_decide:
                         share(event)
                     else:
                         refuse(event, "this program accepts no calls (run() was given no `approve`)")
@@ -604,7 +603,7 @@ async def _feed(command: Command, data: bytes) -> None:
         pass
 
 
-def _decide_now(event: ApprovalRequest | EgressRequest, approve: Approve) -> Awaitable[None] | None:
+def _decide_now(event: Decidable, approve: Approve) -> Awaitable[None] | None:
     """Returns what is left to do where `approve` returns an awaitable, although it is no coroutine function."""
     try:
         decision = approve(event)
@@ -617,7 +616,7 @@ def _decide_now(event: ApprovalRequest | EgressRequest, approve: Approve) -> Awa
     return None
 
 
-async def _decide(event: ApprovalRequest | EgressRequest, approve: Approve) -> None:
+async def _decide(event: Decidable, approve: Approve) -> None:
     try:
         decision = approve(event)
         if inspect.isawaitable(decision):
