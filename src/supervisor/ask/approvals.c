@@ -24,7 +24,7 @@ static const char *word(const struct ask *a, const char *key)
 
 static const char *method(const struct ask *a)
 {
-        return a->type->kind & (ASK_HOST | ASK_CONNECTION) ? "connect" : word(a, "method");
+        return a->type->kind & ASK_CONNECT ? "connect" : word(a, "method");
 }
 
 /* What is asked: the raw frame, or of a connection the body as text, which @text keeps. */

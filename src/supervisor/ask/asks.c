@@ -74,13 +74,13 @@ static void report(const struct ask *a, const struct cg_audit_decision *d)
                 const char *decision;
                 enum cg_bus_event type;
         } events[] = {
-                { ASK_HOST | ASK_CONNECTION, NULL, CG_BUS_EGRESS_REQUESTED },
-                { ASK_HOST | ASK_CONNECTION, "accept", CG_BUS_EGRESS_APPROVED },
-                { ASK_HOST | ASK_CONNECTION, "closed", CG_BUS_EGRESS_DENIED },
-                { ASK_CALL | ASK_MAY_RUN | ASK_PROGRAM, NULL, CG_BUS_APPROVAL_REQUESTED },
-                { ASK_CALL | ASK_MAY_RUN | ASK_PROGRAM, "accept", CG_BUS_APPROVAL_DECIDED },
-                { ASK_CALL | ASK_MAY_RUN | ASK_PROGRAM, "reject", CG_BUS_APPROVAL_DECIDED },
-                { ASK_CALL | ASK_MAY_RUN | ASK_PROGRAM, "closed", CG_BUS_APPROVAL_EXPIRED },
+                { ASK_CONNECT, NULL, CG_BUS_EGRESS_REQUESTED },
+                { ASK_CONNECT, "accept", CG_BUS_EGRESS_APPROVED },
+                { ASK_CONNECT, "closed", CG_BUS_EGRESS_DENIED },
+                { ASK_RUN, NULL, CG_BUS_APPROVAL_REQUESTED },
+                { ASK_RUN, "accept", CG_BUS_APPROVAL_DECIDED },
+                { ASK_RUN, "reject", CG_BUS_APPROVAL_DECIDED },
+                { ASK_RUN, "closed", CG_BUS_APPROVAL_EXPIRED },
                 { ASK_CALL, "accept", CG_BUS_TOOL_CALLED },
                 { ASK_PROGRAM, "accept", CG_BUS_PROGRAM_STARTED },
                 { ASK_FUNCTION, NULL, CG_BUS_TOOL_CALLED },

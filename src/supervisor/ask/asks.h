@@ -35,12 +35,14 @@ enum ask_kind {
         ASK_AT_HOST = 256,   /* of the tool server: the host's own one carries this call out */
         ASK_INPUT = 128,     /* of a cell: input(), answered by the host that sent the cell */
 };
-/* That another client may decide: whether something may happen. */
-#define ASK_DECIDABLE  (ASK_CALL | ASK_MAY_RUN | ASK_HOST | ASK_CONNECTION | ASK_PROGRAM)
+/* May this run, and may this connect? Other clients may decide about both. */
+#define ASK_RUN        (ASK_CALL | ASK_MAY_RUN | ASK_PROGRAM)
+#define ASK_CONNECT    (ASK_HOST | ASK_CONNECTION)
+#define ASK_DECIDABLE  (ASK_RUN | ASK_CONNECT)
 #define ASK_TOOLSERVER (ASK_CALL | ASK_QUESTION | ASK_HOST | ASK_AT_HOST)
 #define ASK_KERNEL     (ASK_MAY_RUN | ASK_FUNCTION)
 /* All but input(), which the result of its cell ends. */
-#define ASK_APPROVALS (ASK_TOOLSERVER | ASK_KERNEL | ASK_CONNECTION | ASK_PROGRAM)
+#define ASK_APPROVALS (~(unsigned)ASK_INPUT)
 
 struct ask;
 
