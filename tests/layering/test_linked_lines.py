@@ -18,7 +18,7 @@ LIMITS = {
     "libexec/cellgate/cellgate-run": 29_100,
     "libexec/cellgate/cellgate-search": 3_500,
     "libexec/cellgate/cellgate-supervisor": 31_400,
-    "libexec/cellgate/cellgate-toolserver": 22_700,
+    "libexec/cellgate/cellgate-toolserver": 22_500,
     "lib/libcellgate.so": 11_700,
 }
 

@@ -4,12 +4,74 @@
 #include <termios.h>
 #include "base/fd.h"
 #include "base/json.h"
+#include "base/state_dir.h"
 #include "base/text.h"
 #include "mcp/ceilings.h"
 #include "mcp/pins/pins.h"
 
 /* A change of more lines than a screen has is followed by their number. */
 #define LONG 20u
+
+/*
+ * All files of servers with that name, and those that cannot be read, which may be of any server:
+ * [{"path", "pins"} or {"path", "error"}...] (returns).
+ */
+static int find_files(const char *server, json_t **ret, struct cg_err *err)
+{
+        cg_auto_json json_t *found = json_array(), *paths = NULL;
+        char folder[PATH_MAX];
+        json_t *path;
+        size_t i;
+        int r = cg_state_folder(CG_PINS_FOLDER, folder, err);
+
+        if (r < 0)
+                return r;
+        r = cg_state_files(folder, CG_PINS_MAX_FILES, &paths, err);
+        if (r < 0)
+                return r;
+        json_array_foreach(paths, i, path) {
+                cg_auto_json json_t *pins = NULL, *one = NULL;
+                struct cg_err why;
+
+                if (cg_pins_load(json_string_value(path), &pins, &why) < 0)
+                        one = json_pack("{sO ss}", "path", path, "error", why.msg);
+                else if (strcmp(json_string_value(json_object_get(pins, "server")), server) == 0)
+                        one = json_pack("{sO sO}", "path", path, "pins", pins);
+                else
+                        continue;
+                if (json_array_append(found, one) < 0)
+                        return cg_fail(err, CG_E_NOMEM, "pins of tools");
+        }
+        *ret = CG_STEAL(found);
+        return cg_made(*ret, "pins of tools", err);
+}
+
+/* Accepts the pending definition of @tool if it still has @digest. CG_E_STATE: it is another. */
+static int store(const char *path, const char *tool, const char *digest, struct cg_err *err)
+{
+        cg_auto_json json_t *pins = NULL;
+        cg_auto_fd int lock = -1;
+        cg_auto_buf struct cg_buf shown = { .max = 4096 };
+        json_t *pin, *pending, *copy;
+        int r = cg_pins_lock(path, CG_PINS_ACCEPT_LOCK_MS, &lock, err);
+
+        if (r < 0)
+                return r;
+        r = cg_pins_load(path, &pins, err);
+        if (r < 0)
+                return r;
+        pin = json_object_get(json_object_get(pins, "tools"), tool);
+        pending = json_object_get(pin, "pending");
+        if (!pending || strcmp(json_string_value(json_object_get(pending, "sha256")), digest) != 0) {
+                cg_text_render_as(&shown, tool, strlen(tool), 0, CG_TEXT_LINE);
+                return cg_fail(err, CG_E_STATE, "tool %s has changed again meanwhile: nothing was accepted",
+                               cg_buf_str(&shown));
+        }
+        copy = json_deep_copy(pending);
+        if (!copy || json_object_set_new(json_object_get(pins, "tools"), tool, copy) < 0)
+                return cg_fail(err, CG_E_NOMEM, "pins of tools");
+        return cg_pins_save(path, pins, err);
+}
 
 /* Reads one line; only "y" and "yes" accept. What was typed before the question does not count. */
 static bool says_yes(void)
@@ -72,7 +134,7 @@ static int accept_one(struct cg_accept *a, const char *path, const char *program
         r = cg_write_all(2, b.data, b.len, err);
         if (r < 0 || hidden || (!a->yes && !says_yes()))
                 return r;
-        r = cg_pins_accept(path, tool, digest, err);
+        r = store(path, tool, digest, err);
         if (r < 0)
                 return r;
         a->accepted++;
@@ -85,7 +147,7 @@ int cg_accept_tools(struct cg_accept *a, struct cg_err *err)
         struct cg_err unread = { .code = 0 };
         const json_t *one;
         size_t i;
-        int r = cg_pins_find(a->server, &files, err);
+        int r = find_files(a->server, &files, err);
 
         json_array_foreach(files, i, one) {
                 const char *path = json_string_value(json_object_get(one, "path")), *tool;

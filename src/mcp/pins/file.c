@@ -7,17 +7,15 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/state_dir.h"
-#include "base/text.h"
 #include "mcp/ceilings.h"
 #include "mcp/pins/pins.h"
 
-#define FOLDER "mcp-tools"
 #define FORMAT "cellgate tool pins"
 
 int cg_pins_path(const char *key, char path[], size_t size, struct cg_err *err)
 {
         char folder[PATH_MAX];
-        int r = cg_state_folder(FOLDER, folder, err);
+        int r = cg_state_folder(CG_PINS_FOLDER, folder, err);
 
         if (r < 0)
                 return cg_err_prefix(err, "the pins of tools cannot be stored");
@@ -109,36 +107,6 @@ int cg_pins_load(const char *path, json_t **ret, struct cg_err *err)
         return cg_pins_parse(text, len, path, ret, err);
 }
 
-int cg_pins_find(const char *server, json_t **ret, struct cg_err *err)
-{
-        cg_auto_json json_t *found = json_array(), *paths = NULL;
-        char folder[PATH_MAX];
-        json_t *path;
-        size_t i;
-        int r = cg_state_folder(FOLDER, folder, err);
-
-        if (r < 0)
-                return r;
-        r = cg_state_files(folder, CG_PINS_MAX_FILES, &paths, err);
-        if (r < 0)
-                return r;
-        json_array_foreach(paths, i, path) {
-                cg_auto_json json_t *pins = NULL, *one = NULL;
-                struct cg_err why;
-
-                if (cg_pins_load(json_string_value(path), &pins, &why) < 0)
-                        one = json_pack("{sO ss}", "path", path, "error", why.msg);
-                else if (strcmp(json_string_value(json_object_get(pins, "server")), server) == 0)
-                        one = json_pack("{sO sO}", "path", path, "pins", pins);
-                else
-                        continue;
-                if (json_array_append(found, one) < 0)
-                        return cg_fail(err, CG_E_NOMEM, "pins of tools");
-        }
-        *ret = CG_STEAL(found);
-        return cg_made(*ret, "pins of tools", err);
-}
-
 /* ---- writing */
 
 int cg_pins_lock(const char *path, int64_t timeout_ms, int *lock, struct cg_err *err)
@@ -202,30 +170,4 @@ void cg_pins_save_list(const char *path, const char *tools, size_t len)
                 unlink(list);
         else if (cg_pins_load_list(path, &old, &n, NULL) < 0 || n != len || memcmp(old, tools, n) != 0)
                 cg_write_cache(list, tools, len, 0600, NULL);
-}
-
-int cg_pins_accept(const char *path, const char *tool, const char *digest, struct cg_err *err)
-{
-        cg_auto_json json_t *pins = NULL;
-        cg_auto_fd int lock = -1;
-        cg_auto_buf struct cg_buf shown = { .max = 4096 };
-        json_t *pin, *pending, *copy;
-        int r = cg_pins_lock(path, CG_PINS_ACCEPT_LOCK_MS, &lock, err);
-
-        if (r < 0)
-                return r;
-        r = cg_pins_load(path, &pins, err);
-        if (r < 0)
-                return r;
-        pin = json_object_get(json_object_get(pins, "tools"), tool);
-        pending = json_object_get(pin, "pending");
-        if (!pending || strcmp(json_string_value(json_object_get(pending, "sha256")), digest) != 0) {
-                cg_text_render_as(&shown, tool, strlen(tool), 0, CG_TEXT_LINE);
-                return cg_fail(err, CG_E_STATE, "tool %s has changed again meanwhile: nothing was accepted",
-                               cg_buf_str(&shown));
-        }
-        copy = json_deep_copy(pending);
-        if (!copy || json_object_set_new(json_object_get(pins, "tools"), tool, copy) < 0)
-                return cg_fail(err, CG_E_NOMEM, "pins of tools");
-        return cg_pins_save(path, pins, err);
 }

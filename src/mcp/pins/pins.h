@@ -102,6 +102,8 @@ const char *cg_pins_state(const struct cg_pins *p, const char *tool);
 
 /* ---- file.c: the files */
 
+#define CG_PINS_FOLDER "mcp-tools" /* in the state folder */
+
 /*
  * The path of the file of a server's definition, in a folder that is made where it is absent.
  * CG_E_NOTFOUND: it is absent and cannot be made, so that there are no pins.
@@ -118,10 +120,3 @@ int cg_pins_save(const char *path, const json_t *pins, struct cg_err *err);
 int cg_pins_load_list(const char *path, char **ret, size_t *len, struct cg_err *err);
 /* NULL: there is none to be stored, and an old one is removed. A failure costs a start. */
 void cg_pins_save_list(const char *path, const char *tools, size_t len);
-/*
- * All files of servers with that name, and those that cannot be read, which may be of any server:
- * [{"path", "pins"} or {"path", "error"}...] (returns).
- */
-int cg_pins_find(const char *server, json_t **ret, struct cg_err *err);
-/* Accepts the pending definition of @tool if it still has @digest. CG_E_STATE: it is another. */
-int cg_pins_accept(const char *path, const char *tool, const char *digest, struct cg_err *err);
