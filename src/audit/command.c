@@ -22,40 +22,12 @@ static const struct cg_opt table[] = { CG_AUDIT_OPTION_ROWS };
 struct audit_options {
         unsigned what;
         const char *session, *key, *kept, *exported;
-        int64_t since_us;
+        int64_t since_ms;
         int from, to; /* 0: not given */
         bool json, ocsf, partial;
 };
 
 /* ------------------------------------------------------------------ options */
-
-static int parse_since(const char *text, int64_t *ret_us, struct cg_err *err)
-{
-        static const struct {
-                char unit;
-                int64_t seconds;
-        } units[] = { { 's', 1 }, { 'm', 60 }, { 'h', 3600 }, { 'd', 86400 } };
-        struct tm tm = { .tm_isdst = -1 };
-        const char *end = strptime(text, "%Y-%m-%d", &tm);
-        char *rest;
-        long n;
-
-        if (end && *end == 'T')
-                end = strptime(end + 1, "%H:%M", &tm);
-        if (end && !*end) {
-                *ret_us = (int64_t)mktime(&tm) * 1000000;
-                return 0;
-        }
-        n = strtol(text, &rest, 10);
-        for (size_t i = 0; rest != text && n >= 0 && n < 1000000 && i < CG_ARRAY_LEN(units); i++) {
-                if (rest[0] != units[i].unit || rest[1])
-                        continue;
-                *ret_us = ((int64_t)time(NULL) - n * units[i].seconds) * 1000000;
-                return 0;
-        }
-        return cg_fail(err, CG_E_INVAL,
-                       "--since %s: give a date (2026-11-24, 2026-11-24T09:30) or 30m, 12h, 7d", text);
-}
 
 static int parse(struct audit_options *c, int argc, char **argv, struct cg_err *err)
 {
@@ -88,7 +60,7 @@ static int parse(struct audit_options *c, int argc, char **argv, struct cg_err *
                 if (id != SINCE)
                         return cg_fail(err, CG_E_INVAL, "unexpected argument %s: --help lists the commands",
                                        value);
-                if (parse_since(value, &c->since_us, err) < 0)
+                if (cg_opt_since(value, &c->since_ms, err) < 0)
                         return -1;
         }
         if (c->json && c->ocsf)
@@ -109,7 +81,7 @@ void cg_audit_time_text(int64_t seconds, char ret[32])
 
 static bool is_wanted(const struct audit_options *c, const struct cg_audit_record *r)
 {
-        return r->time_us >= c->since_us && r->seq >= c->from && (!c->to || r->seq <= c->to) &&
+        return r->time_us / 1000 >= c->since_ms && r->seq >= c->from && (!c->to || r->seq <= c->to) &&
                (!c->session || strncmp(r->session, c->session, strlen(c->session)) == 0);
 }
 

@@ -39,32 +39,6 @@ struct events {
         int status;
 };
 
-static int parse_since(const char *text, int64_t *ret_ms, struct cg_err *err)
-{
-        static const struct {
-                char unit;
-                int64_t seconds;
-        } units[] = { { '\0', 1 }, { 's', 1 }, { 'm', 60 }, { 'h', 3600 }, { 'd', 86400 } };
-        struct timespec now;
-        char *end;
-        double n = strtod(text + (*text == '@'), &end);
-
-        clock_gettime(CLOCK_REALTIME, &now);
-        for (size_t i = 0; i < CG_ARRAY_LEN(units); i++) {
-                double ms = n * (double)units[i].seconds * 1000;
-
-                if (*end != units[i].unit || (*end && end[1]) || end == text + (*text == '@') ||
-                    !(n >= 0 && ms < 1e15) || (*text == '@' && *end))
-                        continue;
-                *ret_ms = *text == '@' ? (int64_t)ms
-                                       : (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000 - (int64_t)ms;
-                *ret_ms = CG_MAX(*ret_ms, 1);
-                return 0;
-        }
-        return cg_fail(err, CG_E_INVAL, "--since must be like 90, 15m, 2h or @1700000000, not \"%.40s\"",
-                       text);
-}
-
 static void add_event(const struct events *ev, const json_t *e, struct cg_buf *b)
 {
         time_t seconds = (time_t)json_number_value(json_object_get(e, "time"));
@@ -241,10 +215,10 @@ static int parse(struct events *ev, int argc, char **argv, struct cg_err *err)
                         return cg_fail(err, CG_E_INVAL,
                                        "unexpected argument \"%s\"; --help lists the options", value);
                 since = true;
-                if (parse_since(value, &ev->since_ms, err) < 0)
+                if (cg_opt_since(value, &ev->since_ms, err) < 0)
                         return -1;
         }
-        return id < 0 || since || ev->no_wait ? id : parse_since("0", &ev->since_ms, err);
+        return id < 0 || since || ev->no_wait ? id : cg_opt_since("0", &ev->since_ms, err);
 }
 
 int cg_cli_events(int argc, char **argv)

@@ -553,6 +553,7 @@ def test_a_key_that_others_can_read_is_refused(copied: Path, audit: Audit) -> No
 def test_since_takes_times_and_names_wrong_ones(copied: Path, audit: Audit) -> None:
     assert len(records(audit, "--since", "1h")) == len(records(audit))
     assert records(audit, "--since", time.strftime("%Y-%m-%d", time.localtime(time.time() + 172800))) == []
+    assert records(audit, "--since", f"@{time.time() + 60:.0f}") == []
     assert "12h" in audit("--since", "yesterday").stderr
 
 

@@ -1,4 +1,5 @@
 /* Command line options: every way to write one, and errors that name it. */
+#include <time.h>
 #include "base/text.h"
 #include "cli/common/opts.h"
 #include "unit.h"
@@ -114,6 +115,42 @@ TEST(test_seconds)
         for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
                 if (cg_opt_seconds("t", bad[i], &ms, NULL) != CG_E_INVAL)
                         fail_msg("\"%s\" was taken for seconds", bad[i]);
+}
+
+TEST(test_since)
+{
+        static const struct {
+                const char *text;
+                int64_t seconds; /* before now */
+        } before[] = { { "0", 0 },     { "90", 90 },     { "90s", 90 }, { "30m", 1800 },
+                       { "2h", 7200 }, { "7d", 604800 }, { "1.5m", 90 } };
+        static const char *const bad[] = { "",    "x",   "1x",    "-1",         "@",           "@1h",
+                                           "@-1", "nan", "1e300", "2026-13-01", "2026-11-24T", "yesterday",
+                                           "1hh" };
+        struct tm day = { .tm_year = 126, .tm_mon = 10, .tm_mday = 24, .tm_isdst = -1 }, later = day;
+        int64_t ms, from, to;
+
+        later.tm_hour = 9;
+        later.tm_min = 30;
+        assert_int_equal(cg_opt_since("@1700000000", &ms, NULL), 0);
+        assert_int_equal(ms, 1700000000000);
+        assert_int_equal(cg_opt_since("2026-11-24", &ms, NULL), 0);
+        assert_int_equal(ms, (int64_t)mktime(&day) * 1000);
+        assert_int_equal(cg_opt_since("2026-11-24T09:30", &ms, NULL), 0);
+        assert_int_equal(ms, (int64_t)mktime(&later) * 1000);
+        assert_int_equal(cg_opt_since("1969-01-01", &ms, NULL), 0);
+        assert_int_equal(ms, 1); /* 0 would be all that is kept */
+        assert_int_equal(cg_opt_since("999999d", &ms, NULL), 0);
+        assert_int_equal(ms, 1);
+        for (size_t i = 0; i < CG_ARRAY_LEN(before); i++) {
+                from = time(NULL);
+                assert_int_equal(cg_opt_since(before[i].text, &ms, NULL), 0);
+                to = time(NULL) + 1;
+                assert_in_range(ms, (from - before[i].seconds) * 1000, (to - before[i].seconds) * 1000);
+        }
+        for (size_t i = 0; i < CG_ARRAY_LEN(bad); i++)
+                if (cg_opt_since(bad[i], &ms, NULL) != CG_E_INVAL)
+                        fail_msg("\"%s\" was taken for a time", bad[i]);
 }
 
 TEST(test_int)

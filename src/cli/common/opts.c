@@ -1,6 +1,7 @@
 /* Command line options. Runs in the command `cellgate`. */
 #include "cli/common/opts.h"
 
+#include <time.h>
 #include "base/buf.h"
 #include "base/text.h"
 #include "cli/common/cli.h"
@@ -214,6 +215,44 @@ int cg_opt_seconds(const char *what, const char *text, int64_t *ret_ms, struct c
         if (s > 0 && *ret_ms == 0)
                 *ret_ms = 1; /* 0 would mean no limit */
         return 0;
+}
+
+int cg_opt_since(const char *text, int64_t *ret_ms, struct cg_err *err)
+{
+        static const struct {
+                const char *unit;
+                int64_t ms;
+        } units[] = { { "", 1000 }, { "s", 1000 }, { "m", 60000 }, { "h", 3600000 }, { "d", 86400000 } };
+        struct tm tm = { .tm_isdst = -1 };
+        const char *date = strptime(text, "%Y-%m-%d", &tm);
+        bool unix_time = *text == '@';
+        struct timespec now;
+        char *end;
+        double n;
+
+        if (date && *date == 'T')
+                date = strptime(date + 1, "%H:%M", &tm);
+        if (date && !*date) {
+                *ret_ms = CG_MAX((int64_t)mktime(&tm) * 1000, 1);
+                return 0;
+        }
+        n = strtod(text + unix_time, &end);
+        for (size_t i = 0; end != text + unix_time && i < CG_ARRAY_LEN(units); i++) {
+                double ms = n * (double)units[i].ms;
+
+                if (strcmp(end, units[i].unit) != 0 || !(n >= 0 && ms < 1e15) || (unix_time && *end))
+                        continue;
+                clock_gettime(CLOCK_REALTIME, &now);
+                *ret_ms = (int64_t)ms;
+                if (!unix_time)
+                        *ret_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000 - *ret_ms;
+                *ret_ms = CG_MAX(*ret_ms, 1);
+                return 0;
+        }
+        return cg_fail(
+                err, CG_E_INVAL,
+                "--since must be like 90, 30m, 12h, 7d, 2026-11-24, 2026-11-24T09:30 or @1700000000, not \"%.40s\"",
+                text);
 }
 
 int cg_opt_int(const char *what, const char *text, int min, int max, int *ret, struct cg_err *err)

@@ -98,5 +98,11 @@ int cg_opt_help(const struct cg_opt *table, size_t n, unsigned command, const ch
  */
 int cg_opt_seconds(const char *what, const char *text, int64_t *ret_ms, struct cg_err *err);
 
+/*
+ * The value of --since as Unix time, at least 1 ms: 90, 90s, 30m, 12h, 7d before now; a date in the
+ * local time zone, also with hours and minutes; or @SECONDS.
+ */
+int cg_opt_since(const char *text, int64_t *ret_ms, struct cg_err *err);
+
 /* A whole number from @min to @max. */
 int cg_opt_int(const char *what, const char *text, int min, int max, int *ret, struct cg_err *err);
