@@ -622,17 +622,13 @@ CG_API int cg_session_cancel(struct cg_session *s, uint64_t cell, struct cg_err 
 struct approval *cg_session_find_approval(struct cg_session *s, enum cg_event_type type, uint64_t id,
                                           struct cg_err *err)
 {
-        const char *what = type == CG_EVENT_EGRESS_REQUEST ? "connection" : "call";
         struct approval *a = s->approvals;
 
         while (a && (a->id != id || a->type != type))
                 a = a->next;
-        if (!a && type == CG_EVENT_SERVER_REQUEST)
-                cg_fail(err, CG_E_NOTFOUND, "no MCP server waits for answer %llu (any more)",
-                        (unsigned long long)id);
-        else if (!a)
-                cg_fail(err, CG_E_NOTFOUND, "no %s waits for decision %llu (any more)", what,
-                        (unsigned long long)id);
+        if (!a)
+                cg_fail(err, CG_E_NOTFOUND, "no %s with number %llu waits (any more)",
+                        cg_event_type_name(type), (unsigned long long)id);
         return a;
 }
 

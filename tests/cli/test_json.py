@@ -356,7 +356,7 @@ def test_cancel_of_a_call_that_waits(host, server) -> None:
     h.say({"approval": ask["approval"], "accept": True})
     h.close_input()
     (error,) = [e for e in h.rest() if e["type"] == "input_error"]
-    assert "no call waits for decision" in error["text"]
+    assert f"no approval_request with number {ask['approval']} waits" in error["text"]
     assert h.process.wait(h.deadline) == 0
     assert server.ran() == []
 
