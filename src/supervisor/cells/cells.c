@@ -863,7 +863,6 @@ static void end_shell(struct shell *l, const char *status, const char *text, con
 
 void cg_sup_cells_end_all(struct session *ss, const char *status, const char *text, const char *queued)
 {
-        struct ask *input;
         struct cell *c;
 
         for (struct shell *l = &ss->queue.main; l; l = l->next)
@@ -875,9 +874,6 @@ void cg_sup_cells_end_all(struct session *ss, const char *status, const char *te
                 cell_free(c);
         }
         uv_timer_stop(&ss->queue.timer);
-        input = cg_sup_ask_any(ss, ASK_INPUT);
-        if (input) /* of a cell whose interrupt has not ended it */
-                cg_sup_ask_end(input);
         ss->queue.next_count = 1;
 }
 
