@@ -631,8 +631,8 @@ CG_API int cg_session_reset(struct cg_session *s, int64_t timeout_ms, struct cg_
  *              "..."}}. ${VAR} and ${VAR:-DEFAULT} in its strings are taken from this process's
  *              environment. Without "cwd" a server starts in a private folder. "startTimeout"
  *              (seconds) takes the place of @timeout_ms. Servers with "disabled": true or
- *              "enabled": false are left out, other members ignored. Names have no dot, since approval
- *              rules say SERVER.TOOL, and are not "cellgate".
+ *              "enabled": false are left out; docs/mcp-servers.md has all keys, others are ignored.
+ *              Names have no dot, since approval rules say SERVER.TOOL, and are not "cellgate".
  * @len:        bytes of @json
  * @timeout_ms: longest wait for one server's start and tool list; 0: 60 s
  * @ret:        report, a JSON object text (returns; cg_free()); may be NULL: {"NAME": {"package":

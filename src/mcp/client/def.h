@@ -68,9 +68,7 @@ struct cg_mcp_def {
 };
 
 /*
- * Reads {"command", "args", "env", "cwd", "sandbox"} of a stdio server, or {"url", "headers",
- * "caFile", "env"} of one over HTTP, and for both {"type", "era", "start",
- * "startTimeout", "timeout", "maxConcurrency", "roots"}.
+ * Reads the keys of docs/mcp-servers.md; "inherit", "base", "hide" and "ask" are the supervisor's.
  * "sandbox" is an absolute path of a settings file (docs/settings.md) or such an object itself.
  * Other members are ignored: clients have many. Each error names the server and the member.
  * "startTimeout" is in seconds; "timeout", which limits a call, too, but in milliseconds above
