@@ -80,7 +80,7 @@ static int64_t rest_ms(int64_t timeout_ms, int64_t end)
 CG_API int cg_session_next_event(struct cg_session *s, int64_t timeout_ms, struct cg_event **ret,
                                  struct cg_err *err)
 {
-        int64_t end = cg_now_ms() + timeout_ms;
+        int64_t end = cg_now_ms() + CG_MIN(timeout_ms, CG_MAX_WAIT_MS);
         struct cg_event *e;
         int r;
 

@@ -308,10 +308,12 @@ int cg_session_policy_judge(struct session_policy *p, const struct cg_event *e, 
 /* The host has refused the question with this key. */
 void cg_session_policy_refused(struct session_policy *p, uint64_t key);
 
+#define CG_MAX_WAIT_MS (INT64_MAX / 2) /* it can be added to any time */
+
 /* @ms; @def where it is not set (0 or less). */
 static inline int64_t cg_ms_or(int64_t ms, int64_t def)
 {
-        return ms > 0 ? ms : def;
+        return ms > 0 ? CG_MIN(ms, CG_MAX_WAIT_MS) : def;
 }
 
 /* session.c */

@@ -126,6 +126,18 @@ def test_reset_forgets_state_and_cancels(session: Session) -> None:
     assert session.run("'x' in globals()").value == "False"
 
 
+def test_the_longest_timeouts_do_not_pass_at_once(session: Session) -> None:
+    longest = 2**63 - 1
+    session.execute("import time; time.sleep(0.1)")
+    types = []
+    while "result" not in types:
+        event = session.next(longest)
+        assert event
+        types.append(event.type)
+    session.reset(longest)
+    assert session.run("1").value == "1"
+
+
 def test_input(session: Session) -> None:
     session.execute("a = input('name? ')\na", allow_stdin=True)
     assert session.until("input_request")[-1].json == {"prompt": "name? ", "password": False}
