@@ -571,22 +571,6 @@ static int run(struct approvals *a, struct cg_err *err)
         return r;
 }
 
-static enum approvals_command command_of(const char *word)
-{
-        static const struct {
-                const char *name;
-                enum approvals_command command;
-        } names[] = {
-                { "list", LIST },     { "show", SHOW },   { "accept", ACCEPT },
-                { "reject", REJECT }, { "watch", WATCH },
-        };
-
-        for (size_t i = 0; i < CG_ARRAY_LEN(names); i++)
-                if (strcmp(word, names[i].name) == 0)
-                        return names[i].command;
-        return 0;
-}
-
 /* Return: 0; HELP; negative. */
 static int parse(struct approvals *a, int argc, char **argv, struct cg_err *err)
 {
@@ -594,17 +578,15 @@ static int parse(struct approvals *a, int argc, char **argv, struct cg_err *err)
                 CG_OPT_PLACE(REASON, struct approvals, reason),
                 CG_OPT_PLACE(JSON, struct approvals, json),
         };
-        struct cg_optscan scan = CG_OPT_SCAN(table, 0, argc, argv, 2);
-        const char *value = NULL, *word = argc > 1 ? argv[1] : "";
+        static const char *const names[] = { "list", "show", "accept", "reject", "watch" };
+        int id = cg_opt_command(names, CG_ARRAY_LEN(names), ~0u, argc, argv, err);
+        struct cg_optscan scan = CG_OPT_SCAN(table, (unsigned)id, argc, argv, 2);
+        const char *value = NULL;
         bool one;
-        int id;
 
-        if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
-                return HELP;
-        a->command = command_of(word);
-        if (!a->command)
-                return cg_fail(err, CG_E_INVAL, "list, show, accept, reject or watch? --help says more");
-        scan.command = a->command;
+        if (id <= 0)
+                return id < 0 ? id : HELP;
+        a->command = (enum approvals_command)id;
         one = a->command & (SHOW | ACCEPT | REJECT);
         while ((id = cg_opt_read(&scan, places, CG_ARRAY_LEN(places), a, &value, err)) != CG_OPT_END) {
                 if (id < 0 || id == HELP)

@@ -8,6 +8,7 @@
 #include "base/proc.h"
 #include "base/text.h"
 #include "cli/common/cli.h"
+#include "cli/common/opts.h"
 #include "cli/common/supervisors.h"
 #include "cli/help.h"
 
@@ -199,20 +200,21 @@ static int stop(const char *address, void *data)
 
 int cg_cli_daemon(int argc, char **argv)
 {
+        static const char *const names[] = { "status", "stop" };
         cg_auto_json json_t *list = json_array();
         cg_auto_buf struct cg_buf text = { .max = CG_MAX_REPORT };
         struct daemons d = { .text = &text, .list = list };
-        bool stops = argc > 1 && strcmp(argv[1], "stop") == 0;
+        bool stops;
         struct cg_err err;
         int r;
 
         for (int i = 1; i < argc; i++)
                 if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
                         return cg_cli_print(CG_HELP_DAEMON);
-        if (argc < 2 || (!stops && strcmp(argv[1], "status") != 0)) {
-                cg_fail(&err, CG_E_INVAL, "status or stop? --help says more");
+        r = cg_opt_command(names, CG_ARRAY_LEN(names), ~0u, argc, argv, &err);
+        if (r < 0)
                 return cg_cli_fail("daemon", &err);
-        }
+        stops = r == 2;
         for (int i = 2; i < argc; i++) {
                 if (!stops && strcmp(argv[i], "--json") == 0) {
                         d.json = true;

@@ -9,6 +9,7 @@
 #include "base/kernel_env.h"
 #include "base/path.h"
 #include "cli/common/cli.h"
+#include "cli/common/opts.h"
 #include "cli/common/pip.h"
 #include "cli/help.h"
 #include "config.h"
@@ -16,6 +17,8 @@
 #define MAX_PACKAGES 256u
 #define REQUIREMENTS CG_DATADIR "/kernel-requirements.txt"
 #define PROGRAM      CG_PYTHONDIR "/cellgate_kernel/make_env.py"
+
+enum { CREATE = 1, ADD = 2, LIST = 4, REMOVE = 8 };
 
 static int by_name(const void *a, const void *b)
 {
@@ -132,26 +135,25 @@ static int remove_one(const char *name, struct cg_err *err)
 
 static int run_command(int argc, char **argv, struct cg_err *err)
 {
+        static const char *const names[] = { "create", "add", "list", "remove" };
         const char *what = argv[1];
-        bool lists = strcmp(what, "list") == 0, removes = strcmp(what, "remove") == 0,
-             creates = strcmp(what, "create") == 0;
-        int n = argc - 2, most = INT_MAX;
+        int n = argc - 2, most = INT_MAX,
+            id = cg_opt_command(names, CG_ARRAY_LEN(names), ~0u, argc, argv, err);
 
-        if (!lists && !removes && !creates && strcmp(what, "add") != 0)
-                return cg_fail(err, CG_E_INVAL,
-                               "there is no command \"env %s\": use create, add, list or remove", what);
-        if (lists || removes)
-                most = removes;
-        if (n < 1 && !lists)
+        if (id < 0)
+                return id;
+        if (id & (LIST | REMOVE))
+                most = id == REMOVE;
+        if (n < 1 && id != LIST)
                 return cg_fail(err, CG_E_INVAL, "%s: which environment? --help says more", what);
         if (n > most)
                 return cg_fail(err, CG_E_INVAL, "%s: unexpected argument \"%s\"", what, argv[2 + most]);
-        if (lists)
+        if (id == LIST)
                 return list(err);
         if (argv[2][0] == '-')
                 return cg_fail(err, CG_E_INVAL, "there is no option \"%s\": --help lists the options",
                                argv[2]);
-        if (removes)
+        if (id == REMOVE)
                 return remove_one(argv[2], err);
         if (n - 1 > (int)MAX_PACKAGES)
                 return cg_fail(err, CG_E_LIMIT, "at most %u packages at once", MAX_PACKAGES);
@@ -161,7 +163,7 @@ static int run_command(int argc, char **argv, struct cg_err *err)
                                        "\"%s\" is not a package: options of pip are set in its own settings"
                                        " (pip.conf, PIP_INDEX_URL, ...)",
                                        argv[k]);
-        if (creates)
+        if (id == CREATE)
                 return create(argv[2], argv + 3, (size_t)n - 1, err);
         return add(argv[2], argv + 3, (size_t)n - 1, err);
 }
@@ -173,9 +175,7 @@ int cg_cli_env(int argc, char **argv)
         for (int i = 1; i < argc; i++)
                 if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
                         return cg_cli_print(CG_HELP_ENV);
-        if (argc < 2)
-                cg_fail(&err, CG_E_INVAL, "create, add, list or remove? --help says more");
-        else if (run_command(argc, argv, &err) == 0)
+        if (run_command(argc, argv, &err) == 0)
                 return CG_EXIT_OK;
         return cg_cli_fail("env", &err);
 }

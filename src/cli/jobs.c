@@ -16,21 +16,13 @@
 #define NAME_MAX_ID 64
 
 enum { CG_JOBS_OPTION_IDS };
-enum jobs_command { STATUS = 1, LIST = 2, KILL = 4, CANCEL = 8, SHOW = 16 };
+enum { STATUS = 1, LIST = 2, SHOW = 4, KILL = 8, CANCEL = 16 };
 
 static const struct cg_opt table[] = { CG_JOBS_OPTION_ROWS };
 
-struct subcommand {
-        const char *name, *word;
-        enum jobs_command command;
-};
+static const char *const names[] = { "status", "list", "show", "kill", "cancel" };
 
-static const struct subcommand commands[] = {
-        { "queue", "status", STATUS }, { "session", "list", LIST }, { "session", "show", SHOW },
-        { "session", "kill", KILL },   { "job", "list", LIST },     { "job", "cancel", CANCEL },
-};
-
-static const struct {
+static const struct jobs_group {
         const char *name;
         unsigned commands; /* bits */
         const char *help;
@@ -42,7 +34,8 @@ static const struct {
 
 /* The answers of all supervisors. */
 struct state {
-        const struct subcommand *words;
+        const struct jobs_group *group;
+        unsigned command;
         const char *id, *namespace;
         bool json;
         json_t *list; /* of sessions, jobs or queues */
@@ -136,7 +129,7 @@ static bool match(struct state *st, const char *id, const char *address)
 
 static void add_sessions(struct state *st, struct cg_client *c, const char *address)
 {
-        bool jobs = strcmp(st->words->name, "job") == 0;
+        bool jobs = strcmp(st->group->name, "job") == 0;
         cg_auto_json json_t *list = NULL;
         json_t *session, *job;
         char *text = NULL;
@@ -148,7 +141,7 @@ static void add_sessions(struct state *st, struct cg_client *c, const char *addr
                 if (st->namespace && strcmp(cg_json_text_of(session, "namespace"), st->namespace) != 0)
                         continue;
                 if (st->id && !jobs && match(st, cg_json_text_of(session, "id"), address) &&
-                    st->words->command == SHOW)
+                    st->command == SHOW)
                         show(st, session);
                 else if (!st->id && !jobs)
                         add_session(st, session);
@@ -169,7 +162,7 @@ static int visit(const char *address, void *data)
         /* It has ended, or hangs: `cellgate daemon status` says so. */
         if (cg_supervisor_open(address, &c, NULL) < 0)
                 return 0;
-        if (st->words->command == STATUS)
+        if (st->command == STATUS)
                 add_queue(st, c);
         else
                 add_sessions(st, c, address);
@@ -186,12 +179,12 @@ static int act_on_match(struct state *st, struct cg_err *err)
                 return cg_fail(err, CG_E_NOTFOUND,
                                st->matches ? "%zu %ss have an id that begins with %.64s"
                                            : "%zu %ss of the shared supervisors have the id %.64s",
-                               st->matches, st->words->name, st->id);
-        if (st->words->command == SHOW)
+                               st->matches, st->group->name, st->id);
+        if (st->command == SHOW)
                 return 0;
         if (cg_supervisor_open(st->address, &c, err) < 0)
                 return -1;
-        if (st->words->command == KILL)
+        if (st->command == KILL)
                 r = cg_client_session_kill(c, st->match, err);
         else
                 r = cg_client_job_cancel(c, st->match, err);
@@ -206,16 +199,16 @@ static int parse(struct state *st, int argc, char **argv, struct cg_err *err)
                 CG_OPT_PLACE(NAMESPACE, struct state, namespace),
                 CG_OPT_PLACE(JSON, struct state, json),
         };
-        struct cg_optscan scan = CG_OPT_SCAN(table, st->words->command, argc, argv, 2);
+        struct cg_optscan scan = CG_OPT_SCAN(table, st->command, argc, argv, 2);
         const char *value;
         int id = cg_opt_read(&scan, places, CG_ARRAY_LEN(places), st, &value, err);
 
         if (id == CG_OPT_ARG)
                 return cg_fail(err, CG_E_INVAL, "unexpected argument \"%s\"; --help lists the options",
                                value);
-        if (id == 0 && (st->words->command & (KILL | CANCEL | SHOW)) && !(st->id && *st->id))
+        if (id == 0 && (st->command & (KILL | CANCEL | SHOW)) && !(st->id && *st->id))
                 return cg_fail(err, CG_E_INVAL, "--id is missing: `cellgate %s list` shows them",
-                               st->words->name);
+                               st->group->name);
         return id;
 }
 
@@ -225,57 +218,32 @@ static int print(struct state *st)
                 return cg_cli_print_json(st->list, JSON_INDENT(2));
         if (!st->text->len)
                 cg_buf_addf(st->text, "no %s\n",
-                            st->words->command == STATUS ? "shared supervisor is running" : st->words->name);
+                            st->command == STATUS ? "shared supervisor is running" : st->group->name);
         return cg_cli_print_buf(st->text);
-}
-
-/* The words of `cellgate NAME` that argv[1] may be, for a message. */
-static const struct subcommand *find(const char *name, const char *word, struct cg_buf *b)
-{
-        const struct subcommand *found = NULL;
-
-        for (size_t i = 0; i < CG_ARRAY_LEN(commands); i++) {
-                if (strcmp(commands[i].name, name) != 0)
-                        continue;
-                if (word && strcmp(commands[i].word, word) == 0)
-                        found = &commands[i];
-                cg_buf_addf(b, "%s%s", b->len ? " or " : "", commands[i].word);
-        }
-        return found;
-}
-
-static int help(const char *name)
-{
-        for (size_t i = 0; i < CG_ARRAY_LEN(groups); i++)
-                if (strcmp(groups[i].name, name) == 0)
-                        return cg_opt_help(table, CG_ARRAY_LEN(table), groups[i].commands, groups[i].help);
-        return CG_EXIT_USAGE;
 }
 
 int cg_cli_jobs(int argc, char **argv)
 {
-        cg_auto_buf struct cg_buf text = { .max = CG_MAX_REPORT }, words = { .max = 200 };
+        cg_auto_buf struct cg_buf text = { .max = CG_MAX_REPORT };
         cg_auto_json json_t *list = json_array();
-        struct state st = { .list = list, .text = &text };
+        struct state st = { .list = list, .text = &text, .group = groups };
         struct cg_err err = { 0 };
-        int r;
+        int command, r;
 
-        if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
-                return help(argv[0]);
-        st.words = find(argv[0], argc > 1 ? argv[1] : NULL, &words);
-        if (!st.words) {
-                cg_fail(&err, CG_E_INVAL, "%s? --help says more", words.data);
-                return cg_cli_fail(argv[0], &err);
-        }
-        r = parse(&st, argc, argv, &err);
-        if (r > 0)
-                return help(argv[0]);
+        while (strcmp(st.group->name, argv[0]) != 0) /* the table in main.c has no other names */
+                st.group++;
+        command = r = cg_opt_command(names, CG_ARRAY_LEN(names), st.group->commands, argc, argv, &err);
+        st.command = (unsigned)command;
+        if (command > 0)
+                r = parse(&st, argc, argv, &err);
+        if (command == 0 || r > 0)
+                return cg_opt_help(table, CG_ARRAY_LEN(table), st.group->commands, st.group->help);
         if (r < 0 || cg_supervisors(visit, &st, &err) < 0)
                 return cg_cli_fail(argv[0], &err);
         if (!st.id)
                 return print(&st);
         if (act_on_match(&st, &err) == 0)
-                return st.words->command == SHOW ? print(&st) : CG_EXIT_OK;
+                return st.command == SHOW ? print(&st) : CG_EXIT_OK;
         cg_cli_fail(argv[0], &err);
         return CG_EXIT_RAISED;
 }

@@ -185,6 +185,8 @@ static int parse(int argc, char **argv, unsigned what, const char **words, size_
         const char *value;
         int id;
 
+        if (!words)
+                return cg_fail(err, CG_E_NOMEM, "arguments");
         while ((id = cg_opt_next(&scan, &value, err)) > 0) {
                 if (id == HELP)
                         return id;
@@ -207,22 +209,15 @@ int cg_cli_policy(int argc, char **argv)
         cg_auto_buf struct cg_buf b = { .max = CG_MAX_REPORT };
         const char *call = NULL;
         struct cg_err err;
-        size_t n = 0, k = 0;
-        int r, printed;
+        size_t n = 0;
+        int what = cg_opt_command(names, CG_ARRAY_LEN(names), ~0u, argc, argv, &err), r = what, printed;
 
-        while (argc > 1 && k < CG_ARRAY_LEN(names) && strcmp(argv[1], names[k]) != 0)
-                k++;
-        if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
-                return cg_cli_print(CG_HELP_POLICY);
-        if (argc < 2 || k == CG_ARRAY_LEN(names) || !words) {
-                cg_fail(&err, CG_E_INVAL, "check, test or explain? --help says more");
-                return cg_cli_fail("policy", &err);
-        }
-        r = parse(argc, argv, 1u << k, words, &n, &call, &err);
-        if (r > 0)
+        if (what > 0)
+                r = parse(argc, argv, (unsigned)what, words, &n, &call, &err);
+        if (what == 0 || r > 0)
                 return cg_cli_print(CG_HELP_POLICY);
         if (r == 0)
-                r = run(1u << k, words, n, call, &b, &err);
+                r = run((unsigned)what, words, n, call, &b, &err);
         if (r < 0)
                 return cg_cli_fail("policy", &err);
         printed = cg_cli_print_buf(&b);

@@ -55,9 +55,9 @@ def test_without_a_supervisor(shared: Shared) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["session"], "list or show or kill?"),
-        (["job", "show"], "list or cancel?"),
-        (["queue", "list"], "status?"),
+        (["session"], "which command: list, show, kill?"),
+        (["job", "show"], 'there is no command "job show": use one of list, cancel;'),
+        (["queue", "list"], '"queue list": use one of status;'),
         (["session", "kill"], "--id is missing: `cellgate session list` shows them"),
         (["session", "show"], "--id is missing"),
         (["session", "kill", "--id", ""], "--id is missing"),

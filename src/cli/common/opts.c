@@ -100,6 +100,27 @@ int cg_opt_next(struct cg_optscan *o, const char **value, struct cg_err *err)
         return unknown(o, word, strlen(word), err);
 }
 
+int cg_opt_command(const char *const *names, size_t n, unsigned commands, int argc, char **argv,
+                   struct cg_err *err)
+{
+        const char *word = argc > 1 ? argv[1] : "";
+        cg_auto_buf struct cg_buf b = { .max = 400 };
+
+        if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
+                return 0;
+        for (size_t i = 0; i < n; i++) {
+                if (!(commands & 1u << i))
+                        continue;
+                if (strcmp(word, names[i]) == 0)
+                        return 1 << i;
+                cg_buf_addf(&b, "%s%s", b.len ? ", " : "", names[i]);
+        }
+        if (!*word)
+                return cg_fail(err, CG_E_INVAL, "which command: %s? --help says more", cg_buf_str(&b));
+        return cg_fail(err, CG_E_INVAL, "there is no command \"%s %.64s\": use one of %s; --help says more",
+                       argv[0], word, cg_buf_str(&b));
+}
+
 int cg_opt_store(const struct cg_opt_place *places, size_t n, int id, const char *value, void *options,
                  struct cg_err *err)
 {

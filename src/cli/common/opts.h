@@ -87,6 +87,13 @@ int cg_opt_read(struct cg_optscan *o, const struct cg_opt_place *places, size_t 
                 const char **value, struct cg_err *err);
 
 /*
+ * Finds the command of a group, argv[1]. Returns its bit: 1 << its place in @names, if it is one of
+ * @commands; 0: --help or -h. CG_E_INVAL: it is none; *err names it and lists those that there are.
+ */
+int cg_opt_command(const char *const *names, size_t n, unsigned commands, int argc, char **argv,
+                   struct cg_err *err);
+
+/*
  * Prints the help of @command on standard output: @text, a file of src/cli/help, with a line or
  * more for each of its options in the place of the line "{options}". Returns the exit status.
  */
