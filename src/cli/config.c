@@ -130,7 +130,10 @@ int cg_cli_config(int argc, char **argv)
         struct cg_err err;
         int r;
 
-        if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+        for (int i = 1; i < argc; i++)
+                if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+                        return cg_cli_print(CG_HELP_CONFIG);
+        if (argc < 2)
                 return cg_cli_print(CG_HELP_CONFIG);
         if (strcmp(argv[1], "schema") == 0)
                 r = print_schema(&err);

@@ -113,7 +113,9 @@ def test_settings_files(run_cellgate: Run, tmp_path: Path, content: str, says: s
 
 
 def test_server_that_fails_shows_what_it_said(run_cellgate: Run, tmp_path: Path) -> None:
-    (tmp_path / "servers.json").write_text(json.dumps({"fs": {"command": "/usr/bin/python3", "args": [SERVER, "broken"]}}))
+    (tmp_path / "servers.json").write_text(
+        json.dumps({"fs": {"command": "/usr/bin/python3", "args": [SERVER, "broken"]}})
+    )
     r = run_cellgate("run", "--mcp", "servers.json", "-c", "1")
     assert r.returncode == 2
     assert "no such database" in r.stderr
@@ -123,18 +125,6 @@ def test_control_characters_in_arguments_do_not_reach_the_terminal(run_cellgate:
     r = run_cellgate("run", "--\x1b[2J")
     assert "\x1b" not in r.stderr
     assert "\\x1b[2J" in r.stderr
-
-
-COMMANDS = ["", "run", "env", "gen", "mcp", "mcp serve", "jupyter", "doctor", "selftest", "sandbox"]
-COMMANDS += ["jupyter install", "jupyter run", "jupyter attach", "jupyter list", "queue", "session list", "job"]
-
-
-@pytest.mark.parametrize("command", [c.split() for c in COMMANDS])
-def test_help(run_cellgate: Run, command: list[str]) -> None:
-    r = run_cellgate(*command, "--help")
-    assert (r.returncode, r.stderr) == (0, "")
-    assert r.stdout.startswith("Usage: cellgate")
-    assert max(map(len, r.stdout.splitlines())) <= 100
 
 
 OPTIONS = ["-c", "--workspace", "--mcp", "--approve", "--env", "--timeout", "--no-sandbox", "--json", "--images"]

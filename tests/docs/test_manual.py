@@ -78,6 +78,15 @@ def test_completions_of_other_shells(prefix: Path, program: manual.Program, shel
         assert (p.returncode, p.stderr) == (0, "")
 
 
+def test_help_texts(program: manual.Program, prefix: Path) -> None:
+    assert len(program.help) > 30
+    for words, text in program.help.items():
+        assert text.startswith("Usage: cellgate") and max(map(len, text.splitlines())) <= 100, words
+    for words in set(program.all()) - set(program.help):
+        p = subprocess.run([prefix / "bin/cellgate", *words.split(), "--help"], capture_output=True, text=True)
+        assert (p.returncode, p.stdout, p.stderr) == (0, program.help[words.split()[0]], ""), words
+
+
 def test_the_first_help_is_short(program: manual.Program) -> None:
     assert program.help[""].count("\n") <= 24
 
