@@ -4,7 +4,10 @@
 #include <jansson.h>
 #include "cellgate.h"
 
-/* Exit statuses; the --help of each command says the same. */
+/*
+ * Exit statuses; the --help of each command says the same. A name that is not found is an error of
+ * the command line (2), but 1 of what ends by itself: questions, sessions, jobs.
+ */
 enum cg_exit {
         CG_EXIT_OK = 0,
         CG_EXIT_RAISED = 1, /* a cell raised; gen: a tool was rejected */
@@ -21,9 +24,9 @@ enum cg_exit {
 typedef int (*cg_cli_run_fn)(int argc, char **argv);
 
 struct cg_cli_command {
-        const char *name;
+        const char *name; /* at most 10 characters */
         cg_cli_run_fn run;
-        const char *what; /* one line for `cellgate --help`; NULL: another line names it */
+        const char *what; /* at most 87, for `cellgate --help`; NULL: another line names it */
 };
 
 int cg_cli_run(int argc, char **argv);
@@ -54,7 +57,11 @@ int cg_cli_print(const char *text);
 struct cg_buf;
 int cg_cli_print_buf(const struct cg_buf *b);
 
-/* Prints JSON in ASCII on lines of its own; @flags are those of json_dumps(). NULL fails. */
+/*
+ * Prints JSON in ASCII on lines of its own; @flags are those of json_dumps(). NULL fails. With
+ * --json a list is an array, with JSON_INDENT(2), or in an object with further members; what goes
+ * on is an object in each line. Durations are "..._ms", times Unix seconds.
+ */
 int cg_cli_print_json(const json_t *o, size_t flags);
 
 /* The end of a plural. */
