@@ -626,7 +626,7 @@ STEPS: dict[str, tuple[str, Callable[[argparse.Namespace], list[str]]]] = {
     "wheels": ("Python wheels, installed in clean environments", lambda o: wheels(o.wheels.split(","))),
     "notebooks": ("a notebook in each of Jupyter's programs, and tests/kernel", lambda _: clients()),
     "frameworks": ("the Python package in agent frameworks, and their tests of sandboxes", lambda _: frameworks()),
-    "peers": ("all MCP servers and clients, languages, wheels and more that tests have", lambda _: peers()),
+    "peers": ("all MCP servers and clients, languages, wheels that tests have, and dear tests", lambda _: peers()),
     "races": ("all rounds of the tests of races", lambda _: races()),
     "patience": ("cells of minutes by MCP clients that give up a call after one", lambda _: patience()),
     "load": ("50 MCP clients at once over HTTP, 500 sessions, hostile clients", lambda _: load()),

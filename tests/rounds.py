@@ -17,6 +17,9 @@ def rounds(n: int, short: int = 0) -> int:
 # Runs a program of somebody else as another test does that scripts/test runs: scripts/soak --only peers runs this one.
 peer = pytest.mark.peer
 
+# Takes seconds of processor time, for little that cheaper tests beside it do not find: scripts/soak --only peers runs it.
+dear = pytest.mark.peer
+
 
 def with_peers(cases: Iterable[object], *representatives: object) -> list[object]:
     """Cases for parametrize(); those that are no representatives of their kind have the mark `peer`."""

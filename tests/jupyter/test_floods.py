@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import zmq
 from processes import eventually
+from rounds import dear
 
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 MIB = 1 << 20
@@ -70,7 +71,7 @@ ENDLESS = {
     [
         *((c, "empty") for c in ("shell", "iopub", "hb")),
         # the code of shell, and a minute with a sanitizer
-        *(pytest.param(c, "empty", marks=pytest.mark.no_sanitizer) for c in ("control", "stdin")),
+        *(pytest.param(c, "empty", marks=[dear, pytest.mark.no_sanitizer]) for c in ("control", "stdin")),
         ("shell", "small"),
         ("shell", "large"),
     ],

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from kernel.harness import KERNEL_ENV, Kernel, Zygote
 from processes import eventually
+from rounds import dear
 
 # Imported by the warm-up.
 WARM = "import sys; 'stack_data' in sys.modules, 'asyncio' in sys.modules, 'pdb' in sys.modules"
@@ -107,6 +108,7 @@ def test_completion_is_prepared_once_there_are_several_notebooks(prefix: Path, w
             assert not has_completion()
 
 
+@dear
 @pytest.mark.no_sanitizer
 def test_notebooks_that_are_opened_at_once_do_not_each_prepare_completion(prefix: Path, workspace: Path) -> None:
     with contextlib.ExitStack() as stack:

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from rounds import dear
 from wire_table import BROKER, TOOL
 
 
@@ -693,7 +694,7 @@ def test_no_more_results_are_kept_than_the_limit(ts, k):
     assert files(ts) == 0
 
 
-@pytest.mark.slow
+@dear
 def test_no_more_bytes_are_kept_than_the_limit(ts, k):
     for i in range(5):
         assert ts.run(k, i, "fake", "big", b'{"size":200000000}')[0] == "ok" and k.kind == "kept"

