@@ -381,13 +381,13 @@ static int list(const json_t *manifest, struct cg_err *err)
         size_t i;
 
         json_array_foreach(json_object_get(manifest, "files"), i, file) {
-                cg_buf_addf(&b, "%s%-64s %12lld  ", i ? "\n" : "",
+                cg_buf_addf(&b, "%s%-64s %12lld  ", cg_sep(i, "\n"),
                             cg_text_or(cg_json_text_of(file, "sha256"), "(too large to be signed)"),
                             (long long)json_integer_value(json_object_get(file, "size")));
                 add_safe(&b, shown_path(file));
         }
         if (*truncated) {
-                cg_buf_addf(&b, "%sFiles may be missing: ", i ? "\n" : "");
+                cg_buf_addf(&b, "%sFiles may be missing: ", cg_sep(i, "\n"));
                 add_safe(&b, truncated);
         }
         return i || *truncated ? print_line(&b, err) : 0;

@@ -52,6 +52,17 @@ static inline const char *cg_text_or(const char *text, const char *other)
         return text && *text ? text : other;
 }
 
+/* @separator where elements of a list precede. */
+static inline const char *cg_sep(bool precede, const char *separator)
+{
+        return precede ? separator : "";
+}
+
+static inline const char *cg_bool_text(bool value)
+{
+        return value ? "true" : "false";
+}
+
 /* strlen() and strdup() of a text that may be NULL. */
 static inline size_t cg_strlen(const char *s)
 {

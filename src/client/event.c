@@ -182,7 +182,7 @@ static bool take_call_progress(struct cg_event *e, const json_t *o)
         if (total)
                 cg_buf_addf(&b, " of %.10g", json_number_value(total));
         if (*message) /* rendered by the tool server */
-                cg_buf_addf(&b, "%s%s", progress ? ", " : "", message);
+                cg_buf_addf(&b, "%s%s", cg_sep(progress, ", "), message);
         e->json = cg_json_text(o, &e->json_len);
         e->text = cg_buf_steal(&b, &e->text_len);
         return e->json && e->text;

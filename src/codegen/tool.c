@@ -388,7 +388,7 @@ static void put_imports(struct cg_tool *t, struct cg_buf *o, bool returns)
         }
         cg_buf_adds(o, "from __future__ import annotations\n");
         if (any || literal)
-                cg_buf_addf(o, "from typing import %s%s%s\n", any ? "Any" : "", any && literal ? ", " : "",
+                cg_buf_addf(o, "from typing import %s%s%s\n", any ? "Any" : "", cg_sep(any && literal, ", "),
                             literal ? "Literal" : "");
         cg_buf_adds(o, "from cellgate_tools import ");
         cg_put_if(o, unset, "UNSET, ");

@@ -40,7 +40,7 @@ void cg_local_answer(struct front *f, struct jreq *r)
                 f->restarting = cg_json_find(r->msg->m.content, "restart", &restart) &&
                                 cg_slice_is(restart, "true");
                 snprintf(text, sizeof(text), "{\"status\":\"ok\",\"restart\":%s}",
-                         f->restarting ? "true" : "false");
+                         cg_bool_text(f->restarting));
                 cg_jreq_reply(f, r, cg_slice_of(text));
                 cg_iopub_send(&f->iopub, r->origin, "shutdown_reply", cg_slice_of(text));
                 cg_jreq_finish(f, r);

@@ -171,7 +171,7 @@ static int word(struct policy_reader *r, const json_t *o, const char *key, const
                         *ret = i;
                         return 0;
                 }
-                n += (size_t)snprintf(all + n, sizeof(all) - n, "%s%s", n ? ", " : "", words[i]);
+                n += (size_t)snprintf(all + n, sizeof(all) - n, "%s%s", cg_sep(n, ", "), words[i]);
         }
         enter(r, key);
         return fail(r, "it must be one of %s", all);

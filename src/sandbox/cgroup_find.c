@@ -156,7 +156,8 @@ static bool share_out(const char *folder, unsigned int what)
 
         for (size_t i = 0; i < CG_ARRAY_LEN(names); i++)
                 if ((what & 1u << i) && names[i][1])
-                        n += (size_t)snprintf(text + n, sizeof(text) - n, "%s+%s", n ? " " : "", names[i][1]);
+                        n += (size_t)snprintf(text + n, sizeof(text) - n, "%s+%s", cg_sep(n, " "),
+                                              names[i][1]);
         return !n || write_text(folder, "cgroup.subtree_control", text);
 }
 

@@ -113,7 +113,7 @@ int cg_opt_command(const char *const *names, size_t n, unsigned commands, int ar
                         continue;
                 if (strcmp(word, names[i]) == 0)
                         return 1 << i;
-                cg_buf_addf(&b, "%s%s", b.len ? ", " : "", names[i]);
+                cg_buf_addf(&b, "%s%s", cg_sep(b.len, ", "), names[i]);
         }
         if (!*word)
                 return cg_fail(err, CG_E_INVAL, "which command: %s? --help says more", cg_buf_str(&b));

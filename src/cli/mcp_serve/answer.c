@@ -267,8 +267,8 @@ void cg_answer_display(struct cg_answer *a, struct cg_event *e, struct cg_images
         name = strrchr(path, '/');
         name = name ? name + 1 : path;
         dot = strrchr(name, '.') ?: name + strlen(name);
-        cg_buf_try_addf(&a->files, NULL, "- [%.*s](%s)%s%s\n", (int)(dot - name), name, path, why ? " " : "",
-                        why ?: "");
+        cg_buf_try_addf(&a->files, NULL, "- [%.*s](%s)%s%s\n", (int)(dot - name), name, path,
+                        cg_sep(why != NULL, " "), why ?: "");
 }
 
 static void paragraph(struct cg_buf *b)
@@ -455,6 +455,6 @@ int cg_answer_result(struct cg_answer *a, const char *note, const char *links,
         if (a->cell &&
             cg_structured_add(a->cell, a->error, notes.len ? notes.data : NULL, secrets, b, err) < 0)
                 return -1;
-        cg_buf_addf(b, ",\"isError\":%s}", a->error ? "true" : "false");
+        cg_buf_addf(b, ",\"isError\":%s}", cg_bool_text(a->error));
         return cg_buf_end(b, err);
 }

@@ -168,11 +168,11 @@ static void list_cells(const struct cg_serve_session *s, struct cg_buf *b)
                 if (skip)
                         skip--;
                 else
-                        cg_buf_addf(b, "%scell-%" PRIu64, b->len ? ", " : "", j->number);
+                        cg_buf_addf(b, "%scell-%" PRIu64, cg_sep(b->len, ", "), j->number);
         }
         TAILQ_FOREACH(j, &s->jobs, entry)
                 if (j->number)
-                        cg_buf_addf(b, "%scell-%" PRIu64 " (%s)", b->len ? ", " : "", j->number,
+                        cg_buf_addf(b, "%scell-%" PRIu64 " (%s)", cg_sep(b->len, ", "), j->number,
                                     j->state == CG_JOB_RUNNING ? "runs" : "queued");
 }
 

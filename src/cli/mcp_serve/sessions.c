@@ -174,7 +174,7 @@ void cg_serve_list_sessions(const struct cg_serve *sv, struct cg_buf *b)
         TAILQ_FOREACH(s, &sv->sessions, entry) {
                 if (s->life != CG_SERVE_LIVES || !cg_serve_is_users(s))
                         continue;
-                cg_buf_addf(b, "%s%s", b->len ? "\n" : "", s->id);
+                cg_buf_addf(b, "%s%s", cg_sep(b->len, "\n"), s->id);
                 if (s == sv->own)
                         cg_buf_adds(b, " (calls without session_id)");
                 if (s->given.name) {

@@ -51,7 +51,7 @@ void cg_json_line_json(struct cg_buf *l, const char *name, const char *json)
 
 void cg_json_line_bool(struct cg_buf *l, const char *name, bool v)
 {
-        cg_json_line_json(l, name, v ? "true" : "false");
+        cg_json_line_json(l, name, cg_bool_text(v));
 }
 
 void cg_json_line_object(struct cg_buf *l, const char *name, const char *json, size_t len)

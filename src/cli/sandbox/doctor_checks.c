@@ -286,7 +286,7 @@ static int check_cgroup(char *note, size_t size)
                 return ENOMEM;
         for (enum cg_limit i = 0; i < CG_LIMITS && n < size; i++) {
                 if (by[i])
-                        n += (size_t)snprintf(note + n, size - n, "%s%s by %s", n ? ", " : "",
+                        n += (size_t)snprintf(note + n, size - n, "%s%s by %s", cg_sep(n, ", "),
                                               cg_limit_setting(i), cg_limit_by_name(by[i]));
         }
         cg_cgroup_free(group);

@@ -326,7 +326,7 @@ static void debug_hosts(const char *name, const struct cg_strs *hosts, const cha
 {
         fprintf(stderr, "  \"%s\": [", name);
         for (size_t i = 0; i < hosts->n; i++)
-                fprintf(stderr, "%s\n    \"%s\"", i ? "," : "", hosts->v[i]);
+                fprintf(stderr, "%s\n    \"%s\"", cg_sep(i, ","), hosts->v[i]);
         fprintf(stderr, "%s]%s\n", hosts->n ? "\n  " : "", between);
 }
 

@@ -47,5 +47,5 @@ void cg_close_names(const char *wanted, char *const *names, size_t n, struct cg_
                 }
         }
         for (size_t k = 0; k < SHOWN && best[k]; k++)
-                cg_buf_addf(b, "%s\"%s\"", k ? ", " : "", best[k]);
+                cg_buf_addf(b, "%s\"%s\"", cg_sep(k, ", "), best[k]);
 }

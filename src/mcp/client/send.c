@@ -80,7 +80,7 @@ void cg_mcp_add_meta(const struct cg_mcp_client *c, struct cg_buf *b, bool moder
                 return;
         cg_buf_adds(b, ",\"_meta\":{");
         if (token)
-                cg_buf_addf(b, "\"progressToken\":%llu%s", (unsigned long long)token, modern ? "," : "");
+                cg_buf_addf(b, "\"progressToken\":%llu%s", (unsigned long long)token, cg_sep(modern, ","));
         if (modern) {
                 cg_buf_adds(
                         b,

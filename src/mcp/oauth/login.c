@@ -68,7 +68,7 @@ static int register_client(const struct cg_oauth_server *s, const struct cg_oaut
         if (answer.status != 200 && answer.status != 201) {
                 cg_oauth_error_parse(answer.body.data ?: "", answer.body.len, error);
                 return cg_fail(err, CG_E_STATE, "client registration: %s answered %d%s%s",
-                               p->as.registration_endpoint, answer.status, *error ? ", " : "", error);
+                               p->as.registration_endpoint, answer.status, cg_sep(*error, ", "), error);
         }
         r = cg_oauth_client_parse(answer.body.data ?: "", answer.body.len, &c, err);
         if (r < 0)
@@ -321,7 +321,7 @@ static int revoke_one(const struct cg_oauth_server *s, const struct cg_oauth_as 
                 return r;
         cg_oauth_error_parse(answer.body.data ?: "", answer.body.len, error);
         return cg_fail(err, CG_E_STATE, "%s answered %d%s%s", as->revocation_endpoint, answer.status,
-                       *error ? ", " : "", error);
+                       cg_sep(*error, ", "), error);
 }
 
 int cg_oauth_revoke(const struct cg_oauth_server *s, const json_t *record, bool *some, struct cg_err *err)

@@ -161,7 +161,7 @@ int cg_oauth_request_token(const struct cg_oauth_server *s, const struct cg_oaut
                 over = strcmp(error, "invalid_grant") == 0 || strcmp(error, "invalid_client") == 0 ||
                        strcmp(error, "unauthorized_client") == 0;
                 return cg_fail(err, over ? CG_E_STATE : CG_E_CLOSED, "%s answered %d%s%s",
-                               p->as.token_endpoint, answer.status, *error ? ", " : "", error);
+                               p->as.token_endpoint, answer.status, cg_sep(*error, ", "), error);
         }
         r = cg_oauth_token_parse(answer.body.data ?: "", answer.body.len, &t, err);
         if (r < 0)

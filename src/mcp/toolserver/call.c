@@ -492,7 +492,7 @@ void cg_ts_call_begin(struct ts_call *call)
                 cg_auto_buf struct cg_buf b = { .max = 3072 };
 
                 for (const struct ts_server *v = call->kernel->session->servers; v; v = v->next)
-                        cg_buf_addf(&b, "%s\"%s\"", b.len ? ", " : "", cg_mcp_client_name(v->client));
+                        cg_buf_addf(&b, "%s\"%s\"", cg_sep(b.len, ", "), cg_mcp_client_name(v->client));
                 if (b.len)
                         cg_ts_call_fail(call,
                                         "there is no MCP server \"%s\" in this session; registered are %s",

@@ -129,7 +129,7 @@ static int keep_string(struct spool *sp, const char *s, size_t len, size_t at, s
                                "the large results would be over the limit of %zu bytes for a kernel, or %zu "
                                "for all kernels; del those that are not needed any more",
                                CG_MCP_MAX_KEPT_BYTES, CG_MCP_MAX_ALL_KEPT_BYTES);
-        cg_buf_addf(parts, "%s[%zu,%zu,%zu,%u]", parts->len ? "," : "", at, sp->size, chars, width);
+        cg_buf_addf(parts, "%s[%zu,%zu,%zu,%u]", cg_sep(parts->len, ","), at, sp->size, chars, width);
         if (cg_buf_end(parts, err) < 0 || spool_string(sp, s, len, width, err) < 0)
                 return -1;
         sp->size += chars * width;

@@ -213,7 +213,7 @@ void cg_ts_box_add_denials(const struct ts_box *box, uint64_t before, struct cg_
         for (size_t i = 0; i < box->n_sentences; i++)
                 if (box->at[i] > before)
                         cg_buf_addf(b, "%s[cellgate] the sandbox of MCP server \"%s\": %s",
-                                    b->len ? "\n" : "", box->def->name, box->sentences[i]);
+                                    cg_sep(b->len, "\n"), box->def->name, box->sentences[i]);
 }
 
 bool cg_ts_box_sync(struct ts_box *box, uint64_t *number)

@@ -559,7 +559,7 @@ static void command_line(const struct cg_command *c, char *buf, size_t size)
                 return;
         }
         for (size_t i = 0; c->argv[i] && n + 1 < size; i++) {
-                int len = snprintf(buf + n, size - n, "%s%s", i ? " " : "", c->argv[i]);
+                int len = snprintf(buf + n, size - n, "%s%s", cg_sep(i, " "), c->argv[i]);
 
                 n += CG_MAX(len, 0);
         }

@@ -140,7 +140,7 @@ static void add_kinds(const struct cg_attempt_list *l, struct cg_buf *b)
                         before += is && j < i;
                 }
                 if (!before && same >= 10)
-                        cg_buf_addf(b, "%s%.*s-*", b->len ? ", " : "", (int)len, name);
+                        cg_buf_addf(b, "%s%.*s-*", cg_sep(b->len, ", "), (int)len, name);
         }
 }
 

@@ -136,7 +136,7 @@ static void begin_result(struct session *ss, struct cell *c, const char *status,
         cg_sup_costs_end(ss, c, costs);
         cg_buf_init(body, RESULT_BYTES);
         cg_buf_addf(body, "{\"status\":\"%s\",\"execution_count\":%lld,\"refused\":%s,\"text\":", status,
-                    (long long)count, refused ? "true" : "false");
+                    (long long)count, cg_bool_text(refused));
         text = text ?: "";
         cg_json_quote(body, text, strlen(text));
         cg_buf_adds(body, costs);

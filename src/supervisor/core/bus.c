@@ -224,7 +224,7 @@ void cg_sup_bus_execution(struct session *ss, uint64_t id, const char *kind, con
         else if (strcmp(status, "timeout") == 0)
                 type = CG_BUS_EXECUTION_TIMEOUT;
         cg_sup_bus_add(ss, type, id, json_pack("{s:s, s:s*}", "kind", kind, "status", status), "%s%s%s%s%s",
-                       kind, status ? ": " : " starts", status ?: "", *text ? ", " : "", text);
+                       kind, status ? ": " : " starts", status ?: "", cg_sep(*text, ", "), text);
 }
 
 /* What DENIED says, without the parts that are known by the type or are only for its reader. */
@@ -330,7 +330,7 @@ static void answer(struct host *h, uint64_t request, int64_t after, int64_t sinc
                 last = e->seq;
                 if (e->time_ms < since_ms || (namespace && strcmp(namespace, e->namespace) != 0))
                         continue;
-                cg_buf_addf(&b, "%s%s", n++ ? "," : "", e->text);
+                cg_buf_addf(&b, "%s%s", cg_sep(n++, ","), e->text);
         }
         if (!e) {
                 lost += not_kept(h, last, bus->seq + 1);

@@ -340,7 +340,7 @@ int cg_sup_zygote_request(struct sup *s, uint64_t seq, bool spare, const int fds
 {
         char text[64];
         int n = snprintf(text, sizeof(text), "{\"spawn\": %llu, \"spare\": %s}", (unsigned long long)seq,
-                         spare ? "true" : "false");
+                         cg_bool_text(spare));
 
         return cg_send_fds(s->zygote->control.fd, text, (size_t)n, fds, 4, err);
 }
