@@ -264,19 +264,11 @@ static bool take_body(struct cg_event *e, struct cg_msg *m)
         case CG_EVENT_APPROVAL_CLOSED:
                 e->approval = m->id;
                 e->cell = 0;
-                text = cg_json_text_of(o, "why");
-                break;
+                return set_text(e, cg_json_text_of(o, "why"));
         case CG_EVENT_EGRESS_REQUEST:
-        case CG_EVENT_DENIED:
-                if (e->type == CG_EVENT_EGRESS_REQUEST) {
-                        e->approval = m->id;
-                        e->cell = 0;
-                }
-                if (!set_text(e, cg_json_text_of(o, json_object_get(o, "text") ? "text" : "line")))
-                        return false;
-                json_object_del(o, "text"); /* follows the content */
-                e->json = cg_json_text(o, &e->json_len);
-                return e->json != NULL;
+                e->approval = m->id;
+                e->cell = 0;
+                break;
         case CG_EVENT_SERVER_REQUEST:
                 return take_server_request(e, m, o);
         case CG_EVENT_PROGRESS:
@@ -285,12 +277,8 @@ static bool take_body(struct cg_event *e, struct cg_msg *m)
                 break;
         case CG_EVENT_COMMAND_RESULT:
                 e->status = status_of(cg_json_text_of(o, "status"));
-                if (!set_text(e, text))
-                        return false;
                 json_object_del(o, "status");
-                json_object_del(o, "text"); /* follows the content */
-                e->json = cg_json_text(o, &e->json_len);
-                return e->json != NULL;
+                break;
         case CG_EVENT_EXECUTE_INPUT:
                 e->execution_count = json_integer_value(json_object_get(o, "execution_count"));
                 return take_stream(e, m);
@@ -316,13 +304,15 @@ static bool take_body(struct cg_event *e, struct cg_msg *m)
                         e->json = copy(raw, len);
                         e->json_len = len;
                 }
-                if ((len && !e->json) || !take_buffers(e, m))
-                        return false;
-                break;
+                return (!len || e->json) && take_buffers(e, m) && set_text(e, text);
         default:
                 break;
         }
-        return set_text(e, text);
+        if (!set_text(e, text))
+                return false;
+        json_object_del(o, "text"); /* follows the content */
+        e->json = cg_json_text(o, &e->json_len);
+        return e->json != NULL;
 }
 
 static bool fill(struct cg_event *e, struct cg_msg *m)

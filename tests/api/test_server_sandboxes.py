@@ -197,6 +197,7 @@ def test_hosts_that_are_denied(client: Client, workspace: Path, define: Define) 
         out = call(s, "fetch", "http://files.example.org/")
         (denied,) = [e for e in out.events if e.type == "denied"]
         assert (denied.json["server"], denied.json["host"]) == ("s", "files.example.org")
+        assert denied.text.startswith("MCP server s: ") and "files.example.org" in denied.text
         assert out.stdout.startswith("True a connection issue\n[cellgate] ") and "files.example.org" in out.stdout
         assert "allowedDomains" in out.stdout
 

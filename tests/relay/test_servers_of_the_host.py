@@ -35,6 +35,7 @@ from api.test_server_requests import (  # noqa: F401
     test_the_call_is_cancelled,
     test_the_server_takes_it_back,
 )
+from api.test_server_sandboxes import define, test_hosts_that_are_denied  # noqa: F401
 from cellgate_api import Client
 
 

@@ -200,6 +200,8 @@ static void report_denial(struct ts_box *box, const json_t *line)
                 keep_sentence(box, text);
         cg_secrets_redact_json(&box->def->secrets, denial);
         json_object_set_new(denial, "server", json_string(box->def->name));
+        /* For a session on another machine; a supervisor of this one makes its own. */
+        json_object_set_new(denial, "text", json_sprintf("MCP server %s: %s", box->def->name, text));
         send_out(box, &out, json_incref(denial));
 }
 
