@@ -32,7 +32,8 @@ def test_progress_of_a_call(host, asking) -> None:
 
 
 def test_events_of_a_run(host) -> None:
-    h = host("-c", "import sys; print('a'); print('b', file=sys.stderr)", "-c", "40 + 2", "-c", "1/0", "-c", "never")
+    code = "import comm, sys; print('a'); print('b', file=sys.stderr); _ = comm.create_comm(target_name='x', data=7)"
+    h = host("-c", code, "-c", "40 + 2", "-c", "1/0", "-c", "never")
     events = h.rest()
     assert h.process.wait(10) == 1
     assert events[0]["type"] == "session"
@@ -42,6 +43,8 @@ def test_events_of_a_run(host) -> None:
     assert all(e["cell"] == 1 for e in streams)
     for name, text in (("stdout", "a\n"), ("stderr", "b\n")):  # a busy machine may send one print() in two pieces
         assert "".join(e["text"] for e in streams if e["name"] == name) == text
+    (comm,) = (e for e in events if e["type"] == "comm")
+    assert (comm["text"], comm["content"]["msg_type"], comm["content"]["content"]["data"]) == ("", "comm_open", 7)
     first = next(e for e in events if e["type"] == "result")
     costs = first.pop("costs")
     assert first == {"type": "result", "cell": 1, "status": "ok", **ok}

@@ -189,17 +189,8 @@ void cg_json_add_event(struct cg_buf *l, const struct cg_event *e, int64_t quest
                 cg_json_line_object(l, "content", json, json_len);
                 add_shown(l, e);
                 break;
-        case CG_EVENT_PROGRESS:
-                cg_json_line_string(l, "text", text, len);
-                if (json_len > 2) /* of a call */
-                        cg_json_line_object(l, "content", json, json_len);
-                break;
         case CG_EVENT_SERVER_REQUEST:
                 cg_json_line_int(l, "approval", (int64_t)cg_event_approval(e));
-                cg_json_line_object(l, "content", json, json_len);
-                break;
-        case CG_EVENT_DENIED:
-                cg_json_line_string(l, "text", text, len);
                 cg_json_line_object(l, "content", json, json_len);
                 break;
         case CG_EVENT_APPROVAL_CLOSED:
@@ -213,6 +204,8 @@ void cg_json_add_event(struct cg_buf *l, const struct cg_event *e, int64_t quest
                 break;
         default:
                 cg_json_line_string(l, "text", text, len);
+                if (json_len > 2)
+                        cg_json_line_object(l, "content", json, json_len);
                 break;
         }
 }
