@@ -3,6 +3,8 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct cg_slice {
@@ -64,4 +66,14 @@ static inline bool cg_slice_has_word(struct cg_slice list, char separator, const
                         return true;
         }
         return false;
+}
+
+/* The number after @name ("VmHWM:") at the start of a line of a /proc file; -1: there is none. */
+static inline int64_t cg_number_after(const char *text, const char *name)
+{
+        const char *at = text;
+
+        while ((at = strstr(at, name)) && at > text && at[-1] != '\n')
+                at++;
+        return at ? strtoll(at + strlen(name), NULL, 10) : -1;
 }

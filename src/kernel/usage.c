@@ -2,22 +2,8 @@
 #include "kernel/usage.h"
 
 #include "base/json.h"
+#include "base/slice.h"
 #include "kernel/procs.h"
-
-/* The number after "NAME:" at the start of a line, in bytes. False when there is none. */
-static bool kilobytes(const char *text, const char *name, uint64_t *ret)
-{
-        size_t len = strlen(name);
-
-        for (const char *line = text; line; line = strchr(line, '\n')) {
-                line += *line == '\n';
-                if (strncmp(line, name, len) == 0 && line[len] == ':') {
-                        *ret = strtoull(line + len + 1, NULL, 10) * 1024;
-                        return true;
-                }
-        }
-        return false;
-}
 
 /* ------------------------------------------------------------------ processes */
 
@@ -35,7 +21,7 @@ static void add_processes(struct cg_usage *last, struct cg_buf *b, int64_t now_m
         n = cg_procs_read(list, CG_MAX_PROCESSES);
         for (size_t i = 0; i < n; i++) {
                 char path[64], text[4096];
-                uint64_t bytes = 0;
+                int64_t kib = 0;
 
                 if (!list[i].ours)
                         continue;
@@ -43,8 +29,8 @@ static void add_processes(struct cg_usage *last, struct cg_buf *b, int64_t now_m
                 /* Proportional set size, so that memory shared by several processes counts once. */
                 snprintf(path, sizeof(path), "/proc/%d/smaps_rollup", (int)list[i].stat.pid);
                 if (cg_proc_read_text(path, text, sizeof(text)))
-                        kilobytes(text, "Pss", &bytes);
-                memory += bytes;
+                        kib = cg_number_after(text, "Pss:");
+                memory += kib > 0 ? (uint64_t)kib * 1024 : 0;
         }
         if (seconds > 0 && ticks >= last->own_ticks)
                 cpu = (double)(ticks - last->own_ticks) / (double)sysconf(_SC_CLK_TCK) / seconds * 100;
@@ -82,23 +68,26 @@ static void add_host_memory(struct cg_buf *b)
 {
         static const struct {
                 const char *in, *out;
-        } rows[] = { { "MemFree", "free" },    { "Active", "active" }, { "Inactive", "inactive" },
-                     { "Buffers", "buffers" }, { "Cached", "cached" }, { "Shmem", "shared" },
-                     { "Slab", "slab" } };
-        uint64_t total = 0, available = 0, v;
+        } rows[] = { { "MemFree:", "free" },    { "Active:", "active" }, { "Inactive:", "inactive" },
+                     { "Buffers:", "buffers" }, { "Cached:", "cached" }, { "Shmem:", "shared" },
+                     { "Slab:", "slab" } };
+        int64_t total, available, kib;
         char text[8192];
 
-        if (!cg_proc_read_text("/proc/meminfo", text, sizeof(text)) || !kilobytes(text, "MemTotal", &total) ||
-            !total || !kilobytes(text, "MemAvailable", &available))
+        if (!cg_proc_read_text("/proc/meminfo", text, sizeof(text)))
+                return;
+        total = cg_number_after(text, "MemTotal:") * 1024;
+        available = cg_number_after(text, "MemAvailable:") * 1024;
+        if (total <= 0 || available < 0)
                 return;
         cg_buf_addf(b,
-                    ",\"host_virtual_memory\":{\"total\":%" PRIu64 ",\"available\":%" PRIu64
+                    ",\"host_virtual_memory\":{\"total\":%" PRId64 ",\"available\":%" PRId64
                     ",\"percent\":%.1f,"
-                    "\"used\":%" PRIu64,
+                    "\"used\":%" PRId64,
                     total, available, (double)(total - available) * 100 / (double)total, total - available);
         for (size_t i = 0; i < CG_ARRAY_LEN(rows); i++)
-                if (kilobytes(text, rows[i].in, &v))
-                        cg_buf_addf(b, ",\"%s\":%" PRIu64, rows[i].out, v);
+                if ((kib = cg_number_after(text, rows[i].in)) >= 0)
+                        cg_buf_addf(b, ",\"%s\":%" PRId64, rows[i].out, kib * 1024);
         cg_buf_adds(b, "}");
 }
 

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <uv.h>
 #include "base/fd.h"
+#include "base/slice.h"
 #include "supervisor/core/kernel.h"
 #include "supervisor/core/state.h"
 
@@ -90,13 +91,11 @@ static int64_t number(const char *text)
         return strtoll(text, NULL, 10);
 }
 
-/* The number after @name at the start of a line; -1: there is none. */
-static int64_t number_after(int fd, const char *name)
+static int64_t number_of(int fd, const char *name)
 {
         char text[4096];
-        const char *at = read_proc(fd, text, sizeof(text)) ? strstr(text, name) : NULL;
 
-        return at ? number(at + strlen(name)) : -1;
+        return read_proc(fd, text, sizeof(text)) ? cg_number_after(text, name) : -1;
 }
 
 /* @since: the peak is not read if there was no page fault since then. */
@@ -125,7 +124,7 @@ static void read_use(const struct kernel *k, const struct process_use *since, st
                 ret->peak = since->peak;
                 return;
         }
-        kib = number_after(k->costs.status_fd, "\nVmHWM:");
+        kib = number_of(k->costs.status_fd, "VmHWM:");
         ret->peak = kib >= 0 ? kib * 1024 : -1;
 }
 
@@ -206,7 +205,7 @@ void cg_sup_costs_begin(struct session *ss, struct cell *c)
         c->costs.start = ss->bounds.counted;
         c->costs.commands = -1;
         read_use(k, &k->costs.last, &c->costs.use);
-        c->costs.written = number_after(k->costs.io_fd, "wchar: ");
+        c->costs.written = number_of(k->costs.io_fd, "wchar:");
         c->costs.started_us = clock_us(CLOCK_MONOTONIC);
 }
 
@@ -248,7 +247,7 @@ void cg_sup_costs_end(const struct session *ss, struct cell *c, char buf[COSTS_S
                 { "cpu_us", difference(c->costs.use.cpu_us, use.cpu_us) },
                 { "memory_bytes", difference(c->costs.use.rss, most_memory(&c->costs.use, &use)) },
                 { "written_bytes",
-                  difference(c->costs.written, k ? number_after(k->costs.io_fd, "wchar: ") : -1) },
+                  difference(c->costs.written, k ? number_of(k->costs.io_fd, "wchar:") : -1) },
                 { "tool_calls", difference(c->costs.start.tool_calls, ss->bounds.counted.tool_calls) },
                 { "commands", c->costs.commands },
                 /* Without a sandbox, connections go past the proxy. */

@@ -86,20 +86,12 @@ int cg_oom_find(const char *mountinfo, const char *cgroup, char *dir, size_t siz
 
 /* ------------------------------------------------------------------ counters */
 
-/* The number after "@name " at the beginning of a line; -1: there is none. */
 static int64_t counter(const char *file, const char *name)
 {
         cg_auto_free char *text = NULL;
-        size_t len, n = strlen(name);
+        size_t len;
 
-        if (cg_read_file(file, MAX_FILE, &text, &len, NULL) < 0)
-                return -1;
-        for (const char *line = text; *line; line += *line == '\n') {
-                if (strncmp(line, name, n) == 0 && line[n] == ' ')
-                        return strtoll(line + n + 1, NULL, 10);
-                line += strcspn(line, "\n");
-        }
-        return -1;
+        return cg_read_file(file, MAX_FILE, &text, &len, NULL) < 0 ? -1 : cg_number_after(text, name);
 }
 
 void cg_oom_mark(pid_t pid, struct cg_oom *ret)
@@ -110,7 +102,7 @@ void cg_oom_mark(pid_t pid, struct cg_oom *ret)
         int version = 0;
 
         *ret = (struct cg_oom){ .group = -1 };
-        ret->machine = counter("/proc/vmstat", "oom_kill");
+        ret->machine = counter("/proc/vmstat", "oom_kill ");
         snprintf(file, sizeof(file), "/proc/%d/cgroup", (int)pid);
         if (pid <= 0 || cg_read_file(file, MAX_FILE, &cgroup, &len, NULL) < 0 ||
             cg_read_file("/proc/self/mountinfo", (size_t)1 << 20, &mountinfo, &len, NULL) < 0 ||
@@ -120,7 +112,7 @@ void cg_oom_mark(pid_t pid, struct cg_oom *ret)
                  version == 1 ? "memory.oom_control" : "memory.events");
         snprintf(ret->limit, sizeof(ret->limit), "%s/%s", dir,
                  version == 1 ? "memory.limit_in_bytes" : "memory.max");
-        ret->group = counter(ret->file, "oom_kill");
+        ret->group = counter(ret->file, "oom_kill ");
 }
 
 /* "max", and version 1's nearly 2^63, are no limits. */
@@ -136,20 +128,15 @@ static uint64_t limit_of(const char *file)
         return n < UINT64_C(1) << 60 ? n : 0;
 }
 
-/* The number of KiB after @name, in bytes; 0: @name is not there. */
-static uint64_t kib_after(const char *text, const char *name)
+/* A number of KiB in bytes; -1, which is not known, as 0. */
+static uint64_t bytes_of(int64_t kib)
 {
-        const char *at = strstr(text, name);
-
-        return at ? strtoull(at + strlen(name), NULL, 10) << 10 : 0;
+        return kib > 0 ? (uint64_t)kib << 10 : 0;
 }
 
 static uint64_t meminfo(const char *name)
 {
-        cg_auto_free char *text = NULL;
-        size_t len;
-
-        return cg_read_file("/proc/meminfo", MAX_FILE, &text, &len, NULL) < 0 ? 0 : kib_after(text, name);
+        return bytes_of(counter("/proc/meminfo", name));
 }
 
 uint64_t cg_oom_room(void)
@@ -300,10 +287,11 @@ static void add_process(struct use *u, pid_t pid, bool share)
                 size_t len;
 
                 snprintf(file, sizeof(file), "/proc/%d/%s", (int)pid, kinds[i].file);
-                if (cg_read_file(file, MAX_FILE, &text, &len, NULL) < 0 || !strstr(text, kinds[i].anon))
+                if (cg_read_file(file, MAX_FILE, &text, &len, NULL) < 0 ||
+                    cg_number_after(text, kinds[i].anon) < 0)
                         continue;
-                u->anon += kib_after(text, kinds[i].anon);
-                u->shmem += kib_after(text, kinds[i].shmem);
+                u->anon += bytes_of(cg_number_after(text, kinds[i].anon));
+                u->shmem += bytes_of(cg_number_after(text, kinds[i].shmem));
                 return;
         }
 }
@@ -339,8 +327,8 @@ uint64_t cg_oom_share(pid_t pid)
 
 enum cg_oom_verdict cg_oom_since(const struct cg_oom *o, uint64_t *limit_bytes)
 {
-        int64_t machine = counter("/proc/vmstat", "oom_kill"),
-                group = o->group < 0 ? -1 : counter(o->file, "oom_kill");
+        int64_t machine = counter("/proc/vmstat", "oom_kill "),
+                group = o->group < 0 ? -1 : counter(o->file, "oom_kill ");
 
         *limit_bytes = 0;
         if (group > o->group) {
