@@ -414,6 +414,7 @@ static void run_next(struct shell *l)
         l->left_ms = c->timeout_ms;
         l->last_ask = ss->asks.last;
         l->clock_started_ms = -1;
+        /* No event of the cell may be sent before its EXECUTE_INPUT below. */
         cg_sup_costs_begin(ss, c);
         if (c->artifacts)
                 cg_sup_artifacts_begin(c);
