@@ -5,6 +5,7 @@
 
 /* "*" at the end: any name that begins so. */
 static const char *const names[] = { "PATH",
+                                     "HOME",
                                      "XDG_CONFIG_HOME",
                                      "XDG_DATA_HOME",
                                      "XDG_CACHE_HOME",

@@ -195,7 +195,7 @@ def test_the_setting_that_opens_them_is_named(client: Client, workspace: Path, m
 NO_UTF8 = os.fsdecode(b"/opt/jos\xe9/bin")
 
 
-@pytest.mark.parametrize("kind", ["PATH", "GIT_CONFIG_GLOBAL", "folder", "pairs"])
+@pytest.mark.parametrize("kind", ["PATH", "HOME", "GIT_CONFIG_GLOBAL", "folder", "pairs"])
 def test_variables_that_cannot_be_read(
     client: Client, prefix: Path, workspace: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,6 +205,10 @@ def test_variables_that_cannot_be_read(
     monkeypatch.setenv("PATH", f"{target.parent}:{os.environ['PATH']}")
     if kind == "PATH":
         monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{NO_UTF8}")
+    elif kind == "HOME":
+        target = Path(f"{workspace}{NO_UTF8}/.local/state/cellgate/planted")
+        target.parent.mkdir(parents=True)
+        monkeypatch.setenv(kind, f"{workspace}{NO_UTF8}")
     elif kind == "GIT_CONFIG_GLOBAL":
         target = Path(f"{workspace}{NO_UTF8}")
         target.parent.mkdir(parents=True)
