@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -77,7 +78,8 @@ async def test_working_dir_and_reset_message(tmp_path: Path) -> None:
 
 
 async def test_tools(folder: Path, servers: dict[str, Any], mark: Path) -> None:
-    names = await generate_mcp_sources("echo", servers["echo"], folder / "tools")
+    long = {**servers["echo"], "args": [*servers["echo"]["args"], "x" * 300]}  # no path, and too long for one
+    names = await generate_mcp_sources("echo", long, folder / "tools")
     assert "danger" in names and (folder / "tools/echo/danger.py").exists()
     async with CodeExecutor() as executor:
         decisions: list[bool] = []
@@ -138,6 +140,51 @@ async def test_packages_that_no_program_has_generated_call_nothing(
             with pytest.raises(CodeExecutionError, match=r"FileNotFound|Permission|OSError"):
                 await executor.execute(attempt)
         assert [*state.iterdir()] == [definition] and not mark.exists()
+    # Nor does a link of a cell in place of a folder of PYTHONPATH, made in this session or in an earlier one.
+    for _ in range(2):
+        async with CodeExecutor(kernel_env={"PYTHONPATH": str(folder / "lib")}) as executor:
+            link = f"os.path.islink('lib') or os.symlink({str(tmp_path / 'elsewhere')!r}, 'lib')"
+            await executor.execute(f"import os\n{link}")
+            await executor.reset()
+            with pytest.raises(CodeExecutionError, match='there is no MCP server "echo"'):
+                await executor.execute(CALL)
+    assert not mark.exists()
+    # A link that no cell can have made is followed.
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    async with CodeExecutor(kernel_env={"PYTHONPATH": str(tmp_path / "link")}) as executor:
+        await executor.execute(CALL)
+        assert mark.exists()
+
+
+async def test_a_package_that_a_cell_has_closed_is_no_error_elsewhere(
+    folder: Path, tmp_path: Path, servers: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await generate_mcp_sources("echo", servers["echo"], tmp_path / "closed")
+    stat = os.stat
+
+    def refuse(path: Any, *args: Any, **more: Any) -> os.stat_result:  # a chmod() would not stop root
+        if str(path).startswith(f"{tmp_path / 'closed'}/"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return stat(path, *args, **more)
+
+    monkeypatch.setattr(os, "stat", refuse)
+    async with CodeExecutor() as executor:
+        assert (await executor.execute("1")).text == "1"
+
+
+async def test_kernel_that_was_replaced(folder: Path) -> None:
+    (folder / "lib").mkdir()
+    (folder / "lib/own.py").write_text("x = 1")
+    env = {"PYTHONPATH": str(folder / "lib")}
+    deaf = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: time.sleep(9)"
+    async with CodeExecutor(kernel_env=env, approve_shell_cmds=True, require_shell_escape=True) as executor:
+        for code in ("import time; time.sleep(60)", deaf):
+            with pytest.raises(TimeoutError):
+                await executor.execute(code, timeout=0.2)
+            assert (await executor.execute("import own\nown.x")).text == "1"
+            assert (await executor.execute("%%bash\necho 6")).text == "6"
+            with pytest.raises(CodeExecutionError, match=r"Direct os\.system\(\) calls"):
+                await executor.execute("import os\nos.system('true')")
 
 
 async def test_links_of_cells_lead_nowhere(folder: Path, tmp_path: Path, servers: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
-_LINKS_MAX = 40
+LINKS_MAX = 40
 
 
 @contextlib.contextmanager
@@ -34,7 +34,7 @@ def open_folder(path: Path) -> Iterator[int]:
             except NotADirectoryError:
                 entry = os.stat(name, dir_fd=fd, follow_symlinks=False)
                 links += 1
-                if not stat.S_ISLNK(entry.st_mode) or links > _LINKS_MAX:
+                if not stat.S_ISLNK(entry.st_mode) or links > LINKS_MAX:
                     raise
                 if entry.st_uid == os.geteuid():
                     raise PermissionError(

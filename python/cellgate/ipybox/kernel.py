@@ -46,6 +46,9 @@ _SHELL = """
 def _install(direct):
     import functools, os, pty, subprocess
     shell, inside = get_ipython(), []
+    if hasattr(shell, "ipybox"):
+        return
+    shell.ipybox = True
     def allow(function):
         @functools.wraps(function)
         def call(*args, **more):
@@ -211,14 +214,15 @@ class Kernel:
             await self.session.run(code, silent=True, history=False)
         if self._fresh and self._inside:
             path = [str(p) for p in dict.fromkeys(self._inside)]
-            await self.session.run(f"import sys\nsys.path[0:0] = {path!r}\ndel sys", silent=True, history=False)
+            code = f"import sys\nsys.path[0:0] = [p for p in {path!r} if p not in sys.path]\ndel sys"
+            await self.session.run(code, silent=True, history=False)
         self._fresh = False
 
     async def _define_servers(self) -> None:
         """Of the packages that cells can import: those registered since the last cell."""
         if not self.tools or self._definitions == (stamp := definitions_stamp()):
             return
-        wanted = await asyncio.to_thread(registered, [*self._python_path, self.workspace])
+        wanted = await asyncio.to_thread(registered, self._python_path, self.workspace)
         new = {name: params for name, params in wanted.items() if self._servers.get(name) != params}
         self._servers.update(new)
         self._definitions = stamp
@@ -280,6 +284,7 @@ class Running:
         await self._kernel._init_kernel()
         if self._cancelled:
             return
+        self._kernel._fresh = True  # for all that is known, until the cell's end: a deaf cell costs its kernel
         texts: list[str] = []
         images: list[Path] = []
         error: cellgate.Error | None = None
@@ -302,9 +307,8 @@ class Running:
                         yield request
                 elif isinstance(event, cellgate.Error):
                     error = event
-                elif isinstance(event, cellgate.KernelDied):
-                    self._kernel._fresh = True
                 elif isinstance(event, cellgate.Result):
+                    self._kernel._fresh = event.status not in (cellgate.Status.OK, cellgate.Status.ERROR)
                     self._finish(event, error)
                     if not self._cancelled:
                         yield ExecutionResult("".join(texts).strip() if texts else None, images)

@@ -20,7 +20,7 @@ from typing import Any
 
 from cellgate._errors import CellgateError
 from cellgate.aio import Session
-from cellgate.ipybox.folders import open_folder
+from cellgate.ipybox.folders import LINKS_MAX, open_folder
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ async def generate_mcp_sources(
 def _absolute(params: dict[str, Any]) -> dict[str, Any]:
     """Servers start in a folder of their own: relative paths among the arguments begin here instead."""
     for i, arg in enumerate(params.get("args") or ()):
-        if isinstance(arg, str) and (arg in (".", "..") or arg.startswith(("./", "../")) or Path(arg).is_file()):
+        if isinstance(arg, str) and (arg in (".", "..") or arg.startswith(("./", "../")) or os.path.isfile(arg)):
             params["args"][i] = os.path.abspath(arg)
     return params
 
@@ -81,8 +81,8 @@ def _say(params: dict[str, Any]) -> dict[str, Any]:
     if "code" in params or "data" in params:
         return params
     paths = [Path(arg) for arg in params.get("args") or () if isinstance(arg, str) and arg.startswith("/")]
-    code = {str(p.parent) for p in paths if p.is_file() and Path.cwd() in p.parent.parents}
-    data = {str(p) for p in paths if p.is_dir() and params.get("command") == "srt"}
+    code = {str(p.parent) for p in paths if os.path.isfile(p) and Path.cwd() in p.parent.parents}
+    data = {str(p) for p in paths if os.path.isdir(p) and params.get("command") == "srt"}
     return {**params, "code": sorted(code), "data": sorted(data)}
 
 
@@ -123,7 +123,7 @@ def _entries() -> list[tuple[Path, Path, dict[str, Any]]]:
     for file in _state().glob("*.json"):
         entry = json.loads(file.read_text(encoding="utf-8"))
         package = Path(entry["package"])
-        if package.is_dir():
+        if os.path.isdir(package):  # an error of one, as of a folder that a cell has closed, is not the others'
             found.append((file, package, entry))
         else:
             file.unlink(missing_ok=True)
@@ -145,12 +145,24 @@ def definitions_stamp() -> int:
     return _state().stat().st_mtime_ns
 
 
-def registered(roots: Sequence[Path]) -> dict[str, Any]:
+def _real(path: Path, workspace: Path) -> Path:
+    """Where a path leads, but by no link in the workspace: a cell could have made it."""
+    path = Path(os.path.abspath(path))
+    for _ in range(LINKS_MAX):
+        link = next((p for p in (*reversed(path.parents), path) if os.path.islink(p)), None)
+        if link is None or link.is_relative_to(workspace):
+            break
+        path = Path(os.path.normpath(link.parent / os.readlink(link) / path.relative_to(link)))
+    return path
+
+
+def registered(roots: Sequence[Path], workspace: Path) -> dict[str, Any]:
     """Definitions of the servers whose packages are below one of the folders; earlier folders take precedence."""
     entries = _entries()
     found: dict[str, Any] = {}
-    for root in roots:
+    for root in (*roots, workspace):
+        real = _real(root, workspace)
         for _, package, entry in sorted(entries, key=lambda e: e[0].stat().st_mtime_ns, reverse=True):
-            if package.is_relative_to(root) or package.is_relative_to(root.resolve()):
+            if package.is_relative_to(root) or package.is_relative_to(real):
                 found.setdefault(entry["server"], entry["params"])
     return found
