@@ -201,3 +201,59 @@ async def test_names_and_tools_that_code_does_not_call(client: Any, tmp_path: Pa
                 return str((await run(other, "place(name='Ulm')['name']", tools=[place])).answers[0])
 
         assert "Ulm" in (await run(session, "elsewhere()", tools=[elsewhere])).answers[0]
+
+
+async def test_agents_in_turns_in_one_session(client: Any, tmp_path: Path) -> None:
+    """Code of an agent calls its own tools, also where another one has a tool of the same name."""
+    from cellgate.integrations.pydantic_code_mode import CellgateCodeMode
+
+    def agent(name: str, *codes: str) -> tuple[Script, Any]:
+        async def who() -> str:
+            return name
+
+        script = Script(*codes)
+        tools = [who, place] if name == "first" else [who]
+        return script, Agent(script.model, tools=tools, capabilities=[CellgateCodeMode(session)])
+
+    async with opened(client, tmp_path) as session:
+        wait = "open('started', 'w').close()\nimport time, os\nwhile not os.path.exists('go'): time.sleep(0.02)\nwho()"
+        first, one = agent("first", "who()", wait)
+        second, two = agent("second", "who()", "who()")
+        work = asyncio.ensure_future(one.run("go"))
+        await started(session)
+        other = asyncio.ensure_future(two.run("go"))
+        await asyncio.wait({other}, timeout=0.5)  # it waits for the cell of the first
+        await session.files.write("go", b"")
+        await work
+        await other
+        assert (first.answers, second.answers) == (["'first'\n"] * 2, ["'second'\n"] * 2)
+        first.pieces = ["place(name='Ulm')['name'], who()"]
+        await one.run("go")
+        assert first.answers[2] == "('Ulm', 'first')\n"
+
+
+async def test_functions_are_there_after_a_deaf_cell_and_a_cancelled_change(client: Any, tmp_path: Path) -> None:
+    from cellgate.integrations.pydantic_code_mode import CellgateCodeMode
+
+    deaf = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: time.sleep(9)"
+    async with opened(client, tmp_path) as session:
+        mode = CellgateCodeMode(session, timeout=1)
+        script = Script("place(name='Ulm')['name']", deaf, "place(name='Ulm')['name']")
+        agent = Agent(script.model, tools=[place], capabilities=[mode])
+        await agent.run("go")
+        assert script.answers[1].startswith("timeout: ") and script.answers[2] == "'Ulm'\n"
+        add, stop = session.functions, True
+
+        async def functions(*args: Any, **more: Any) -> Any:
+            report = await add(*args, **more)
+            if stop:
+                raise asyncio.CancelledError
+            return report
+
+        session.functions = functions
+        with pytest.raises(asyncio.CancelledError):
+            await mode._globals.run(session, "1", ["delete"], None)
+        stop = False
+        script.pieces = ["place(name='Ulm')['name']"]
+        await agent.run("go")
+        assert script.answers[3] == "'Ulm'\n"

@@ -34,6 +34,10 @@ del _install
 '''
 
 
+# A cell that does not react to its time limit, or to cancel(), costs its kernel as well.
+_SAME_KERNEL = (Status.OK, Status.ERROR)
+
+
 def _installation(report: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]], final: str = "") -> str:
     """Code that makes global names of functions that were registered with @report."""
     tools = {
@@ -90,22 +94,23 @@ class Globals:
             self.session.run(self._setup, silent=True, history=False).check()
             self._died = False
         execution = self.session.run(code, approve=approve, timeout=timeout)
-        self._died = execution.status is Status.KERNEL_DIED
+        self._died = execution.status not in _SAME_KERNEL
         return execution, list(self._final)
 
 
 class AsyncGlobals:
-    """A session of asyncio whose cells have global functions, which may be others in each cell."""
+    """Global functions of the cells of one session of asyncio, which may be others in each cell."""
 
-    def __init__(self, session: aio.Session, name: str) -> None:
-        self._session = session
+    def __init__(self, name: str) -> None:
         self._name = name
         self._lock = asyncio.Lock()
-        self._installed: list[str] = []
+        self._installed: list[str] | None = []
+        """None: unknown, as after a cell that was cancelled."""
         self._call: Callable[[str, dict[str, Any]], Awaitable[Any]] | None = None
 
     async def run(
         self,
+        session: aio.Session,
         code: str,
         names: Sequence[str],
         call: Callable[[str, dict[str, Any]], Awaitable[Any]],
@@ -115,19 +120,20 @@ class AsyncGlobals:
     ) -> Execution:
         """Runs a cell, which calls the functions @names with arguments by name; @call makes their values."""
         async with self._lock:
-            if sorted(names) != self._installed:
+            wanted, installed = sorted(names), self._installed
+            self._installed = None
+            if wanted != installed:
                 functions = {name: self._function(name) for name in names}
-                report = await self._session.functions(functions, name=self._name)
+                report = await session.functions(functions, name=self._name)
                 setup = _installation(report[self._name], functions)
-                (await self._session.run(setup, silent=True, history=False)).check()
-                self._installed = sorted(names)
+                (await session.run(setup, silent=True, history=False)).check()
             self._call = call
             try:
-                execution = await self._session.run(code, approve=approve, timeout=timeout)
+                execution = await session.run(code, approve=approve, timeout=timeout)
             finally:
                 self._call = None
-            if execution.status is Status.KERNEL_DIED:
-                self._installed = []
+            if execution.status in _SAME_KERNEL:
+                self._installed = wanted
             return execution
 
     def _function(self, name: str) -> Callable[..., Awaitable[Any]]:

@@ -17,6 +17,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from keyword import iskeyword
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from pydantic_ai import BinaryContent, RunContext, ToolDefinition, WrapperToolset
 from pydantic_ai.capabilities import AbstractCapability
@@ -38,6 +39,8 @@ DESCRIPTION = """Runs Python in a sandboxed IPython kernel whose state persists,
 its last expression's value and its images. Code calls these functions, without await, with JSON values by name:\n\n"""
 SCHEMA = {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]}
 _FIELDS = {"code": core_schema.typed_dict_field(core_schema.str_schema())}
+# Agents may share a session: its functions are those of the cell that runs.
+_globals: WeakKeyDictionary[Session, AsyncGlobals] = WeakKeyDictionary()
 _busy: ContextVar[tuple[Session, ...]] = ContextVar("_busy", default=())
 
 
@@ -55,7 +58,7 @@ class CellgateCodeMode(AbstractCapability[Any]):
     """The tools that code calls; the model calls the others."""
 
     def __post_init__(self) -> None:
-        self._globals = AsyncGlobals(self.session, "agent")
+        self._globals = _globals.setdefault(self.session, AsyncGlobals("agent"))
 
     def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
         return _Toolset(toolset, self)
@@ -79,7 +82,8 @@ class CellgateCodeMode(AbstractCapability[Any]):
                     ends.append(e)  # of the agent's run, whatever the code makes of it
                     raise
 
-        execution = await self._globals.run(code, list(tools), call, approve=self.approve, timeout=self.timeout)
+        more: dict[str, Any] = {"approve": self.approve, "timeout": self.timeout}
+        execution = await self._globals.run(self.session, code, list(tools), call, **more)
         if ends:
             raise ends[0]
         text, images = shown(execution)
