@@ -15,6 +15,7 @@ from inspect_ai.dataset import Sample
 from inspect_ai.model import ModelOutput, get_model
 from inspect_ai.solver import generate, use_tools
 from inspect_ai.tool import bash
+from inspect_ai.util import SandboxUnavailableError
 from inspect_ai.util._sandbox.self_check import *  # noqa: F403
 from integrations.conftest import PNG, accepted, reach
 
@@ -107,3 +108,22 @@ async def test_links_and_folders_that_are_hard_to_remove(environment: Any, tmp_p
     with pytest.raises(Exception, match="."):
         await environment.write_file("link/new", "x")
     assert [f.name for f in tmp_path.iterdir()] == ["secret"]
+
+
+async def test_cleanup_that_is_cancelled_and_a_sandbox_that_has_ended(anyio_backend: str, package: Any) -> None:
+    from cellgate.integrations.inspect_ai import CellgateSandboxEnvironment as Environment
+
+    environments = await Environment.sample_init("task", None, {})
+    ended: Any = environments["default"]
+    work = asyncio.ensure_future(Environment.sample_cleanup("task", None, environments, False))
+    await asyncio.sleep(0)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    for _ in range(500):
+        if not Path(ended.folder).exists():
+            break
+        await asyncio.sleep(0.02)
+    assert not Path(ended.folder).exists()
+    with pytest.raises(SandboxUnavailableError, match="the session is closed"):
+        await ended.exec(["true"])

@@ -14,7 +14,7 @@ import asyncio
 import errno
 import posixpath
 from pathlib import Path
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 from inspect_ai.util import (
     ExecResult,
@@ -22,11 +22,12 @@ from inspect_ai.util import (
     SandboxEnvironment,
     SandboxEnvironmentConfigType,
     SandboxEnvironmentLimits,
+    SandboxUnavailableError,
     SandboxUserUnsupportedError,
     sandboxenv,
 )
 
-from cellgate import CellgateError, Completed, Status
+from cellgate import CellgateError, ClosedError, Completed, Status
 from cellgate.aio import Session
 from cellgate.integrations._errors import os_error
 from cellgate.integrations._folders import make_folder, remove_folder
@@ -66,10 +67,14 @@ class CellgateSandboxEnvironment(SandboxEnvironment):
         environments: dict[str, SandboxEnvironment],
         interrupted: bool,
     ) -> None:
-        for environment in environments.values():
-            own = environment.as_type(CellgateSandboxEnvironment)
-            await own.session.close()
-            await asyncio.to_thread(remove_folder, own.folder)
+        own = [environment.as_type(CellgateSandboxEnvironment) for environment in environments.values()]
+        await asyncio.shield(asyncio.gather(*(environment._end() for environment in own)))
+
+    async def _end(self) -> None:
+        try:
+            await self.session.close()
+        finally:
+            await asyncio.to_thread(remove_folder, self.folder)
 
     async def exec(
         self,
@@ -87,7 +92,11 @@ class CellgateSandboxEnvironment(SandboxEnvironment):
         limit = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE
         data = input.encode() if isinstance(input, str) else input
         folder = posixpath.join(self.folder, cwd or "")
-        done = await self.session.exec(cmd, input=data, cwd=folder, env=env, timeout=timeout, output_limit=2 * limit)
+        options: dict[str, Any] = {"cwd": folder, "env": env, "timeout": timeout, "output_limit": 2 * limit}
+        try:
+            done = await self.session.exec(cmd, input=data, **options)
+        except ClosedError as e:
+            raise SandboxUnavailableError(str(e)) from e
         if done.status is Status.TIMEOUT:
             raise TimeoutError(f"the command took longer than {timeout} s")
         if done.status in (Status.KERNEL_DIED, Status.CANCELLED):
