@@ -218,7 +218,8 @@ static bool is_word(char c)
         return isalnum((unsigned char)c) || c == '_';
 }
 
-static void mark_matches(const char *text, size_t len, const char *secret, char *marks)
+/* @least: bytes of a secret's beginning that are replaced. */
+static void mark_matches(const char *text, size_t len, const char *secret, size_t least, char *marks)
 {
         size_t n = strlen(secret), found, of;
 
@@ -230,7 +231,7 @@ static void mark_matches(const char *text, size_t len, const char *secret, char 
                         if (n < ANYWHERE_MIN &&
                             (of < n || (i && is_word(text[i - 1])) || is_word(text[i + found])))
                                 continue;
-                        if (of == n || of >= PREFIX_MIN)
+                        if (of == n || of >= least)
                                 memset(marks + i, 1, found);
                 }
         }
@@ -281,8 +282,9 @@ void cg_secrets_redact(const struct cg_secrets *s, char *text)
                 return;
         }
         for (size_t i = 0; i < s->n; i++) {
-                mark_matches(text, len, s->v[i], marks);
-                mark_pieces(text, len, s->v[i], marks);
+                mark_matches(text, len, s->v[i], s->whole ? SIZE_MAX : PREFIX_MIN, marks);
+                if (!s->whole)
+                        mark_pieces(text, len, s->v[i], marks);
         }
         mark_whole_characters(text, len, marks);
         for (size_t i = 0; i < len; i++) {

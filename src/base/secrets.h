@@ -12,6 +12,7 @@
 struct cg_secrets {
         char **v;
         size_t n, cap;
+        bool whole; /* parts of a secret are shown */
 };
 
 /*
@@ -40,5 +41,14 @@ void cg_secrets_redact_buf(const struct cg_secrets *s, struct cg_buf *text);
 void cg_secrets_redact_with(const json_t *values, char *text);
 /* The same in all strings of @v but for names of members. */
 void cg_secrets_redact_json(const struct cg_secrets *s, json_t *v);
+
+/*
+ * @s (borrows) for texts of which cells choose a part, and see the result: by what is masked of
+ * their guesses they could find out a secret bit by bit.
+ */
+static inline struct cg_secrets cg_secrets_whole(const struct cg_secrets *s)
+{
+        return (struct cg_secrets){ .v = s->v, .n = s->n, .whole = true };
+}
 
 #define cg_auto_secrets CG_CLEANUP(cg_secrets_fini)

@@ -160,6 +160,20 @@ def test_denials_are_events_and_end_errors(client: Client, workspace: Path, defi
         assert out.stdout == "False a connection issue\n"
 
 
+def test_denials_confirm_no_guess_of_a_secret(client: Client, workspace: Path, define: Define) -> None:
+    """Cells choose the path. Neither they nor an agent that reads the events learn which beginning is right."""
+    secret = "sk-3141592-6535"
+    with client.session(workspace=workspace) as s:
+        s.add_servers({"s": define(settings(), env={"KEY": secret})})
+        for guess in (secret[:9], secret[:8] + "x", secret.encode().hex()[:10]):
+            out = call(s, "write", workspace / guess)
+            assert f"{workspace}/{guess}" in out.stdout
+            (denied,) = [e for e in out.events if e.type == "denied"]
+            assert f"{workspace}/{guess}" in denied.text and denied.json["path"] == f"{workspace}/{guess}"
+        out = call(s, "write", workspace / secret)
+        assert f"{workspace}/***" in out.stdout and secret not in str([e.text for e in out.events])
+
+
 def ptrace(request: int, pid: int, data: int = 0) -> None:
     assert LIBC.ptrace(request, pid, 0, data) == 0, os.strerror(ctypes.get_errno())
 

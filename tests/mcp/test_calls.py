@@ -388,6 +388,17 @@ def test_unknown_server_and_tool_are_never_asked_about(ts, k):
     ts.broker.nothing()
 
 
+def test_masked_texts_confirm_no_guess_of_a_secret(k):
+    """A cell chooses the name: what it gets back must not tell which beginning of a secret is right."""
+    secret = "tok-3141592653"  # of the server
+    digits = secret.encode().hex()
+    for i, guess in enumerate([secret[:9], secret[:8] + "x", digits[:9], digits[:8] + "f", digits[1:17]]):
+        k.call(i, "fake", guess)
+        assert k.result(i) == ("failed", f'MCP server "fake" has no tool "{guess}"'.encode())
+    k.call(9, "fake", f"all of it: {secret}")
+    assert k.result(9) == ("failed", b'MCP server "fake" has no tool "all of it: ***"')
+
+
 def test_tool_that_was_announced_later(ts, k):
     ts.run(k, 1, "fake", "add_tool", b'{"name":"brand_new"}')
     k.call(2, "fake", "brand_new")

@@ -646,6 +646,9 @@ TEST(test_secrets)
                 assert_int_equal(cg_secrets_add(&s, values[i], NULL), 0);
         EACH_CASE(c, "redacted")
         check_redacted(&s, c.in, c.out);
+        s.whole = true;
+        EACH_CASE(c, "redacted as a whole")
+        check_redacted(&s, c.in, c.out);
 }
 
 TEST(test_secrets_in_json)

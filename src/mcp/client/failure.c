@@ -31,13 +31,13 @@ static void remove_addresses(char *text)
 
 bool cg_mcp_failure_for_cell(const struct cg_mcp_def *def, char *text, size_t size)
 {
+        const struct cg_secrets secrets = def ? cg_secrets_whole(&def->secrets) : (struct cg_secrets){ 0 };
         char *mark = strchr(text, CG_MCP_HOST_ONLY[0]);
         size_t n;
 
         if (mark)
                 *mark = '\0';
-        if (def)
-                cg_mcp_def_redact(def, text);
+        cg_secrets_redact(&secrets, text);
         if (!def || def->kind != CG_MCP_STDIO)
                 remove_addresses(text);
         if (!mark)

@@ -187,6 +187,8 @@ static void keep_sentence(struct ts_box *box, const char *text)
 
 static void report_denial(struct ts_box *box, const json_t *line)
 {
+        /* Cells choose paths and hosts, and the error of the call shows what was denied. */
+        const struct cg_secrets secrets = cg_secrets_whole(&box->def->secrets);
         json_t *denial = json_object_get(line, "denial");
         struct cg_out out = { .type = CG_BROKER_DENIED };
         cg_auto_free char *text = NULL;
@@ -195,10 +197,10 @@ static void report_denial(struct ts_box *box, const json_t *line)
         if (!json_is_object(denial) || !text)
                 return;
         box->n_denials++;
-        cg_mcp_def_redact(box->def, text);
+        cg_secrets_redact(&secrets, text);
         if (*text)
                 keep_sentence(box, text);
-        cg_secrets_redact_json(&box->def->secrets, denial);
+        cg_secrets_redact_json(&secrets, denial);
         json_object_set_new(denial, "server", json_string(box->def->name));
         /* For a session on another machine; a supervisor of this one makes its own. */
         json_object_set_new(denial, "text", json_sprintf("MCP server %s: %s", box->def->name, text));
