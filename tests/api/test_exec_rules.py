@@ -98,7 +98,7 @@ def documented(client: Client, repo: Path, tmp_path_factory: pytest.TempPathFact
 
 
 HOSTILE = """
-import shutil, sys, tempfile
+import shutil, socket, sys, tempfile
 hook = tempfile.mkdtemp() + '/hook'
 open(hook, 'w').write('#!/bin/sh\\ntouch ran\\n')
 os.chmod(hook, 0o755)
@@ -109,6 +109,9 @@ open(repository + '/.git/config', 'w').write(f'[core]\\nfsmonitor = {hook}\\n')
 open('Makefile', 'w').write('test:\\n\\ttouch ran\\n')
 open('conftest.py', 'w').write("open('ran', 'w')")
 shutil.copy(hook, 'ls'); shutil.copy(hook, 'df')
+for name in ('.profile', '.bashrc', '.bash_profile'):
+    open(os.path.expanduser('~/' + name), 'w').write('touch ran\\n')
+near, far = socket.socketpair()
 """
 
 
@@ -129,6 +132,9 @@ def test_the_documented_rules_run_no_other_program(documented: Session) -> None:
         "start('df -h /', shell=True, env={**os.environ, 'PATH': '.:/usr/bin'})",
         "start('/usr/bin/df -h /', shell=True, env={**os.environ, 'ENV': hook})",
         "start('bash', '-c', '/usr/bin/df -h /', env={**os.environ, 'BASH_ENV': hook})",
+        "start('-/sh', '-c', '/usr/bin/df -h /', executable='/bin/sh')",
+        "start('-/bash', '-c', '/usr/bin/df -h /', executable='/bin/bash')",
+        "start('bash', '-c', '/usr/bin/df -h /', stdin=near)",
     ]:
         out = documented.run(
             call + "\nos.path.exists('ran') or os.path.exists(repository + '/ran')", decide=lambda e: False
@@ -142,6 +148,8 @@ def test_the_documented_rules_allow(documented: Session) -> None:
         "start('ls', '-la', '/tmp')",
         "start('wc', '-c', '/dev/null')",
         "start('/usr/bin/df -h /', shell=True)",
+        "start('/usr/bin/df -h /', shell=True, stdin=near)",
+        "start('bash', '-c', '/usr/bin/df -h /', stdin=subprocess.PIPE)",
     ]:
         out = documented.run(call, decide=lambda e: False)
         assert out.value == "0" and not asked(out), out.events

@@ -1,5 +1,6 @@
 /* Settings files: what is accepted, what each key becomes, and which text refuses the rest. */
 #include "base/ceilings.h"
+#include "sandbox/settings/exec_rules.h"
 #include "sandbox/settings/settings.h"
 #include "cases.h"
 
@@ -201,4 +202,29 @@ TEST(unknown_keys)
               parse(with("{\"network\":{\"strictAllowList\":true}}"), CG_SETTINGS_LENIENT, &s, &err));
         /* Where srt is strict there is no leniency. */
         FAILS(CG_E_PARSE, "", parse(with("{\"credentials\":{\"zzzz\":1}}"), CG_SETTINGS_LENIENT, &s, &err));
+}
+
+/* Not every machine has zsh: tests/api/test_exec_rules.py starts the others. */
+TEST(shells_that_read_a_startup_file)
+{
+        static const struct {
+                const char *program, *name, *input;
+                enum cg_exec want;
+        } cases[] = { { "/usr/bin/dash", "sh", "socket", CG_EXEC_ALLOW },
+                      { "/usr/bin/dash", "-/sh", "", CG_EXEC_ASK },
+                      { "/usr/bin/bash", "bash", "pipe", CG_EXEC_ALLOW },
+                      { "/usr/bin/bash", "bash", "socket", CG_EXEC_ASK },
+                      { "/usr/bin/zsh", "zsh", "", CG_EXEC_ASK },
+                      { "/usr/bin/zsh", "sh", "", CG_EXEC_ASK } };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(cases); i++) {
+                cg_auto_json json_t *rules = json_pack("{s:s, s:[{s:s}]}", "default", "ask", "allow", "line",
+                                                       "x");
+                cg_auto_json json_t *question = json_pack("{s:s, s:[s, s, s], s:b, s:s}", "program",
+                                                          cases[i].program, "argv", cases[i].name, "-c", "x",
+                                                          "writable", 0, "stdin", cases[i].input);
+                char rule[CG_EXEC_RULE_NAME];
+
+                assert_int_equal(cg_exec_rules_judge(rules, question, rule), cases[i].want);
+        }
 }

@@ -251,6 +251,16 @@ static const json_t *line_of(const json_t *argv, const char *program)
         return n == 3 ? json_array_get(argv, 2) : NULL;
 }
 
+/* True if the shell @own may run a file in the home folder, where cells write, before its line. */
+static bool reads_startup_file(const char *own, const char *program, const json_t *question)
+{
+        const char *input = json_string_value(json_object_get(question, "stdin"));
+
+        /* A login shell: ~/.profile. zsh: ~/.zshenv. Bash with a socket, as of rshd: ~/.bashrc. */
+        return own[0] == '-' || strcmp(cg_path_base(program), "zsh") == 0 ||
+               (strcmp(cg_path_base(own), "sh") != 0 && (!input || strcmp(input, "socket") == 0));
+}
+
 /* Further conditions of a rule that allows. */
 static bool may_allow(const json_t *rule, const json_t *question, const char *program)
 {
@@ -265,6 +275,8 @@ static bool may_allow(const json_t *rule, const json_t *question, const char *pr
         /* Programs with several names do what the first argument says. */
         if (!json_object_get(rule, "argv") && !json_object_get(rule, "line") &&
             (!own || (strcmp(own, program) != 0 && strcmp(own, cg_path_base(program)) != 0)))
+                return false;
+        if (json_object_get(rule, "line") && (!own || reads_startup_file(own, program, question)))
                 return false;
         json_array_foreach(argv, i, v)
                 if (!json_is_string(v))
