@@ -1,10 +1,12 @@
-"""`cellgate jupyter run --policy`: rules decide, ask the person at the notebook, and keep a no."""
+"""`cellgate jupyter run --policy`: rules decide, ask the person at the notebook, and keep a no; `--config`."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from .test_approvals import answer, ask
 
@@ -31,10 +33,20 @@ def test_policy(start: Any, server: Any, tmp_path_factory: Any) -> None:
     assert server.ran() == ["read_file"]
 
 
-def test_a_file_in_the_workspace_stops_the_start(start: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("option", ["policy", "config"])
+def test_a_file_in_the_workspace_stops_the_start(start: Any, tmp_path: Path, option: str) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "work/p.json").write_text("{}")
-    kernel = start("--policy", "p.json")
+    kernel = start(f"--{option}=p.json")
     assert kernel.process.wait(60) == 2
     kernel.errors.seek(0)
-    assert b"--policy p.json is in the workspace" in kernel.errors.read()
+    assert f"--{option} p.json is in the workspace" in kernel.errors.read().decode()
+
+
+def test_a_configuration(start: Any, tmp_path_factory: Any) -> None:
+    file: Path = tmp_path_factory.mktemp("config") / "c.json"
+    file.write_text(json.dumps({"env": {"PLACE": "c.json"}}))
+    kernel = start(f"--config={file}")
+    assert kernel.client().run("import os; print(os.environ['PLACE'])").text() == "c.json\n"
+    kernel.errors.seek(0)
+    assert "ignored" not in kernel.errors.read().decode()

@@ -56,15 +56,16 @@ static int apply(struct cg_jup_options *o, enum cg_kernel_command command, int i
 
 /*
  * An option of ipykernel's, which clients add for a kernel named python3: --Class.trait, or one of
- * its short names. What else is unknown is most likely a misspelled option of ours.
+ * its short names but for --config, which is ours. What else is unknown is most likely a misspelled
+ * option of ours.
  */
 static bool is_ipykernels(const char *word)
 {
         static const char *const names[] = {
-                "profile", "profile-dir", "ipython-dir", "config",    "matplotlib", "pylab",     "gui",
-                "colors",  "theme",       "cache-size",  "ext",       "logfile",    "logappend", "ip",
-                "hb",      "shell",       "iopub",       "stdin",     "control",    "transport", "user",
-                "debug",   "quick",       "quiet",       "no-stdout", "no-stderr"
+                "profile", "profile-dir", "ipython-dir", "matplotlib", "pylab",     "gui",  "colors",
+                "theme",   "cache-size",  "ext",         "logfile",    "logappend", "ip",   "hb",
+                "shell",   "iopub",       "stdin",       "control",    "transport", "user", "debug",
+                "quick",   "quiet",       "no-stdout",   "no-stderr"
         };
         size_t len = strcspn(word, "=");
 
