@@ -139,6 +139,17 @@ TEST(test_pretty_marks_what_it_cuts)
         assert_true(is_cut(&b));
 }
 
+/* Behind a folded run there is no letter that a combining mark could belong to. */
+TEST(test_mark_behind_folded_blanks)
+{
+        cg_auto_buf struct cg_buf b = { .max = 4000 };
+        char text[200];
+
+        snprintf(text, sizeof(text), "{\"a\":\"ls%60s\xcc\x81\"}", "");
+        cg_pretty_json(parse(text), 0, NULL, &b);
+        assert_non_null(strstr(b.data, "\"ls\" [60 blanks] \"\\u0301\""));
+}
+
 /* Blanks of any kind, written in any way, push nothing out of sight. */
 TEST(test_blanks_are_folded)
 {

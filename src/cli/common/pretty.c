@@ -115,6 +115,7 @@ static void put_chars(struct pretty *p, const char *at, const char *to, const ch
         for (; at < to && (n = cg_fold_next(cg_json_char, at, end, &f)) > 0; at += n) {
                 if (f.blanks) {
                         cg_buf_addf(p->b, "\" [%zu blanks] \"", f.blanks);
+                        scan.after_letter = false;
                         continue;
                 }
                 put_char(p, at, n, f.c, cg_text_shown(&scan, at, end, f.c));

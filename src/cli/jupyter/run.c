@@ -4,8 +4,8 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/ceilings.h"
-#include "base/text.h"
 #include "base/kernelspecs.h"
+#include "cli/common/args.h"
 #include "cli/common/files.h"
 #include "cli/common/supervisors.h"
 #include "cli/common/webhook.h"
@@ -148,8 +148,7 @@ int cg_jup_list(struct cg_jup_options *o, bool *hangs, struct cg_err *err)
                             json_is_true(json_object_get(s, "running")) ? "running" : "idle",
                             cg_json_text_of(s, "python"),
                             json_is_true(json_object_get(s, "sandbox")) ? "sandbox" : "no sandbox");
-                cg_text_render(&b, cg_json_text_of(s, "workspace"), strlen(cg_json_text_of(s, "workspace")),
-                               0);
+                cg_name_render(&b, cg_json_text_of(s, "workspace"));
                 cg_buf_adds(&b, "\n");
         }
         if ((o->json ? cg_cli_print_json(all, JSON_INDENT(2)) : cg_cli_print_buf(&b)) != CG_EXIT_OK)
