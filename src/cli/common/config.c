@@ -299,8 +299,8 @@ static int add_words(struct level *l, int argc, char **argv, const char **file, 
         while ((id = cg_opt_next(&scan, &value, err)) != CG_OPT_END) {
                 cg_auto_free char *member = NULL;
 
-                if (id < 0) /* reported by the command itself, whose --help it may name */
-                        break;
+                if (id < 0) /* ipykernel's, or reported by the command, whose --help it may name */
+                        continue;
                 if (id == CG_KOPT_CONFIG && *file)
                         return cg_fail(err, CG_E_INVAL, "--config can be given once");
                 if (id == CG_KOPT_CONFIG)
