@@ -10,10 +10,39 @@
 
 /* ---- the values */
 
-/* A value as it may be shown (returns): not of a variable, nor the path of a URL. */
+/* A text as it may be shown (returns): of a URL neither the user with a password nor the path. */
+static json_t *shown_text(const char *text)
+{
+        const char *host = strstr(text, "://");
+
+        if (host && strchr(host, '@'))
+                return json_sprintf("%.*s***", (int)(host + 3 - text), text);
+        if (host && host[3 + strcspn(host + 3, "/?#")])
+                return json_sprintf("%.*s/***", (int)(host + 3 + strcspn(host + 3, "/?#") - text), text);
+        return json_string(text);
+}
+
+static json_t *shown_json(const json_t *value)
+{
+        json_t *copy, *v;
+        const char *key;
+        size_t i;
+
+        if (json_is_string(value))
+                return shown_text(json_string_value(value));
+        copy = json_copy(cg_json_unconst(value));
+        json_object_foreach(copy, key, v)
+                json_object_set_new(copy, key, shown_json(v));
+        json_array_foreach(copy, i, v)
+                json_array_set_new(copy, i, shown_json(v));
+        return copy;
+}
+
+/* A value as it may be shown (returns): not of a variable. */
 static json_t *shown(const char *key, const json_t *value)
 {
-        const char *text = json_string_value(value), *path = text ? strstr(text, "://") : NULL;
+        const char *text = json_string_value(value);
+        cg_auto_json json_t *object = NULL;
 
         if (strncmp(key, "env ", 4) == 0)
                 return json_string("***");
@@ -21,10 +50,8 @@ static json_t *shown(const char *key, const json_t *value)
                 return json_loads(strchr(text, '=') + 1, JSON_DECODE_ANY, NULL)
                                ?: json_real(strtod(strchr(text, '=') + 1, NULL)); /* ".5" */
         if (text && text[0] == '{')
-                return json_loads(text, 0, NULL);
-        if (path && strcspn(path + 3, "/?#@") < strlen(path + 3))
-                return json_sprintf("%.*s/***", (int)(path + 3 + strcspn(path + 3, "/?#@") - text), text);
-        return json_incref(cg_json_unconst(value));
+                object = json_loads(text, 0, NULL);
+        return shown_json(object ?: value);
 }
 
 /* The members of one key, as the file would have them: {"limits": {"memoryMb": 512}}. */

@@ -252,6 +252,8 @@ def test_secrets_are_not_shown(run_cellgate: Run, config) -> None:
         {
             "env": {"TOKEN": "secret-1"},
             "webhook": "https://example.org/hooks/secret-2",
+            "audit-head": "https://ann:secret-4@example.org",
+            "sandbox": {**SANDBOX, "network": {**SANDBOX["network"], "parentProxy": {"http": "http://ann:secret-5@proxy.example:8080"}}},
             "mcpServers": {"a": {"command": "x", "env": {"K": "secret-3"}}},
             "approve": ["ask"],
         }
