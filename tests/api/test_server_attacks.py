@@ -107,6 +107,15 @@ def test_the_home_folder_of_a_user_by_name(client: Client) -> None:
             assert "cells can write there" in refuse(s, {"command": "sh", "args": ["-c", script]})
 
 
+def test_variables_that_servers_inherit(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGNAME", workspace.name)
+    script = f"cd {workspace.parent}/$LOGNAME && exec python3 server.py"
+    with Client(log_level=0, no_spare=1) as c, c.session(workspace=workspace) as s:
+        for _ in range(2):
+            assert str(workspace) in refuse(s, {"command": "sh", "args": ["-c", script]})
+            script = script.replace("$LOGNAME", "${LOGNAME}")
+
+
 def test_what_is_no_code(client: Client, workspace: Path, program: str) -> None:
     """Data in options and variables, also in a file with a colon."""
     (workspace / "a:b.txt").touch()

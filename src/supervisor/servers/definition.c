@@ -525,6 +525,7 @@ static int check_program(struct check *c)
         const json_t *sandbox = json_object_get(c->def, "sandbox");
         const char *home = json_string_value(json_object_get(env, "HOME"));
 
+        c->inherit = inherit;
         c->path = json_string_value(json_object_get(env, "PATH"));
         c->path_is_own = c->path != NULL;
         if (!c->path)
@@ -544,6 +545,7 @@ static int check_program(struct check *c)
             check_relative_args(c) < 0 || end_ask(c, home) < 0)
                 return -1;
         c->path = ""; /* that of inherit, perhaps */
+        c->inherit = NULL;
         json_object_set(c->def, "inherit", inherit);
         return 0;
 }

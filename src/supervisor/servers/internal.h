@@ -65,6 +65,7 @@ struct check {
         bool own_cwd;           /* a private folder: relative names lead nowhere */
         const char *path;       /* PATH, borrowed */
         bool path_is_own;       /* of the definition */
+        const json_t *inherit;  /* variables beside those of the definition, borrowed */
         struct cg_buf left_out; /* entries of the inherited PATH */
         struct unsaid unsaid;
         struct cg_err *err;

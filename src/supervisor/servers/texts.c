@@ -171,9 +171,8 @@ static bool expand(const struct check *c, const char *text, struct cg_buf *ret)
 
                 if (text[0] == '$' && n && n < sizeof(name)) {
                         snprintf(name, sizeof(name), "%.*s", (int)n, p);
-                        value = json_string_value(json_object_get(env, name));
-                        if (!value && strcmp(name, "HOME") == 0)
-                                value = c->scope->home;
+                        value = json_string_value(json_object_get(env, name)
+                                                          ?: json_object_get(c->inherit, name));
                 }
                 if (value) {
                         cg_buf_adds(ret, value);
