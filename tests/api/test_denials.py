@@ -343,6 +343,12 @@ def test_no_network_is_told_in_each_cell(session: Session) -> None:
     assert denied(session.run("1")) == []
 
 
+def test_no_network_by_settings(client: Client, workspace: Path) -> None:
+    code = "import socket\ntry: socket.create_connection(('192.0.2.1', 80))\nexcept OSError: pass"
+    with client.session(workspace=workspace, settings=settings(cellgate={"networkOff": True})) as session:
+        assert one(session.run(code)).json["how"] == "remove cellgate.networkOff"
+
+
 def test_no_network(session: Session) -> None:
     for code, host, port in [
         ("import urllib.request as u; u.urlopen('http://a.example/')", "a.example", 80),
@@ -446,6 +452,14 @@ def test_a_kernels_words_are_ours(session: Session) -> None:
     assert (e.json["why"], e.json["source"]) == ("only the workspace may be written", "kernel")
     assert "\n" not in e.text
     assert "\x1b" not in e.text
+
+
+def test_a_kernels_long_path_hides_no_report(session: Session) -> None:
+    """Reports of one rule are one message, which has a limit."""
+    long = say(path="/" + "\u00e9" * 8000, output=True).replace("}))", "}, ensure_ascii=False))")
+    e = one(session.run(f"{long}\nimport os; os.system('touch /etc/x')"))
+    short, cut = sorted([e.json["path"], *e.json["also"]], key=len)
+    assert short == "/etc/x" and len(cut.encode()) < 512
 
 
 def test_reports_that_are_joined_have_our_words(session: Session) -> None:

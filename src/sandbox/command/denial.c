@@ -355,7 +355,7 @@ json_t *cg_denial_of_call(const struct cg_sandbox_denial *d, bool command, bool 
         if (d->nr < 0)
                 return NULL;
         if (d->rule == CG_ACCESS_NO_NETWORK)
-                return denial_of_network(d, command);
+                return denial_of_network(d, by_settings);
         if (d->rule)
                 return denial_of_file(d, by_settings);
         for (size_t i = 0; i < CG_ARRAY_LEN(calls); i++) {

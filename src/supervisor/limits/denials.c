@@ -295,6 +295,19 @@ void cg_sup_denials_drain(struct kernel *k)
 
 /* ------------------------------------------------------------------ reports of the kernel */
 
+/*
+ * The beginning of @text that a report may have, as those of init: longer ones could not be sent,
+ * nor the reports of others that are joined with them.
+ */
+static size_t reported_length(const char *text)
+{
+        size_t n = strnlen(text, sizeof(((struct cg_sandbox_denial *)0)->path) - 1);
+
+        while (n && ((unsigned char)text[n] & 0xc0) == 0x80)
+                n--; /* not within a character */
+        return n;
+}
+
 /* Checks a report of the kernel. The sentences are ours, so that a kernel cannot give advice. */
 static int read_denial(const struct session *ss, const json_t *report, json_t **ret, struct cg_err *err)
 {
@@ -325,9 +338,9 @@ static int read_denial(const struct session *ss, const json_t *report, json_t **
         cg_access_words(rule, setting, what, ss->settings != NULL, &w);
         if (rule == CG_ACCESS_NO_NETWORK && network_how(ss))
                 w.how = network_how(ss);
-        *ret = json_pack("{s:s, s:s, s:s, s:s, s:s?, s:s}", "operation", operation, network ? "host" : "path",
-                         what, "rule", w.rule, "why", w.why, "how", w.how, "source",
-                         output ? "output" : "kernel");
+        *ret = json_pack("{s:s, s:s%, s:s, s:s, s:s?, s:s}", "operation", operation,
+                         network ? "host" : "path", what, reported_length(what), "rule", w.rule, "why", w.why,
+                         "how", w.how, "source", output ? "output" : "kernel");
         if (*ret && !output)
                 json_object_set_new(*ret, "process",
                                     json_pack("{s:I, s:s}", "pid", (json_int_t)pid, "name", "python"));
