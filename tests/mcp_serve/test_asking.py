@@ -539,12 +539,14 @@ ASK = "from mcptools.s import ask\nprint(ask.run(ask=[{}]))"
 def test_questions_of_servers_go_to_a_client_that_shows_them(
     serve: Serve, asking: Callable[..., Path], answer: dict, shown: str
 ) -> None:
-    request = {"method": "elicitation/create", "params": {"message": "Who?\nYou?", "requestedSchema": FORM}}
+    message = "Who?\nDu, \u05d0\u05ea\u05d4?"
+    request = {"method": "elicitation/create", "params": {"message": message + "\x1b[2J\u202e", "requestedSchema": FORM}}
     server = serve("--mcp", asking(), "--approve", "all")
     server.initialize(elicitation={})
     call = server.call("execute_ipython_cell", code=ASK.format(request))
     question = server.receive()
-    assert question["params"] == {"message": "The MCP server s asks: Who?\nYou?", "requestedSchema": FORM}
+    shown_message = f"The MCP server s asks: {message}\\x1b[2J\\u202e"
+    assert question["params"] == {"message": shown_message, "requestedSchema": FORM}
     server.send({"jsonrpc": "2.0", "id": question["id"], "result": answer})
     assert shown in text_of(server.result(call))
 

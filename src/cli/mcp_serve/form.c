@@ -192,13 +192,14 @@ static void server_form(const struct cg_serve_ask *a, struct cg_buf *params)
 {
         static const char *const members[] = { "mode", "requestedSchema", "url", "elicitationId" };
         struct cg_slice object = { a->json, a->len }, v;
-        cg_auto_buf struct cg_buf message = { .max = SHOW_MAX };
+        cg_auto_buf struct cg_buf message = { .max = SHOW_MAX }, text = { .max = SHOW_MAX };
 
         cg_buf_adds(&message, "The MCP server ");
         cg_name_render(&message, a->server);
         cg_buf_adds(&message, " asks: ");
         if (cg_json_find(object, "message", &v))
-                cg_buf_fail(&message, cg_json_string(v, &message, NULL));
+                cg_buf_fail(&message, cg_json_string(v, &text, NULL));
+        cg_text_render_as(&message, cg_buf_str(&text), text.len, 0, CG_TEXT_OUTPUT);
         cg_buf_fail(params, message.failed);
         cg_buf_adds(params, "{\"message\":");
         cg_json_quote(params, message.data ?: "", message.len);
