@@ -211,7 +211,7 @@ int cg_audit_writer(int fd, const char *dir, const char *key, const char *head)
                         cg_audit_tidy(w.log);
         }
         cg_audit_heads_end(&w.heads);
-        if (w.log && w.heads.failure[0] && !w.unsent)
+        if (w.lost || (w.log && w.heads.failure[0] && !w.unsent))
                 append(&w);
         cg_audit_close(w.log);
         cg_buf_fini(&w.manifest);

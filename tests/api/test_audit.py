@@ -328,6 +328,18 @@ def test_a_full_disk_stops_cells_and_is_a_gap_in_the_log_afterwards(state: Path,
     assert audit("verify").returncode == 0
 
 
+def test_a_gap_at_the_end(state: Path, workspace: Path, audit: Audit) -> None:
+    """Nothing is recorded any more once the log can be written again."""
+    with Client(log_level=0) as c:
+        with c.session(workspace=workspace, audit="strict") as s:
+            s.run("1")
+            subprocess.run(["prlimit", f"--pid={writer_of(c)}", "--fsize=1:unlimited"], check=True)
+            assert s.run("2").status == "cancelled"
+        subprocess.run(["prlimit", f"--pid={writer_of(c)}", "--fsize=unlimited:unlimited"], check=True)
+    assert "log.gap" in kinds(records(audit))
+    assert audit("verify").returncode == 0
+
+
 def test_a_killed_writer_loses_at_most_what_it_was_writing(state: Path, workspace: Path, audit: Audit) -> None:
     with Client(log_level=0) as c, c.session(workspace=workspace, audit="best-effort") as s:
         ran = 0
