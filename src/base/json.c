@@ -163,7 +163,7 @@ json_t *cg_json_passed_env(void)
         return all;
 }
 
-/* VAR, env:VAR, or VAR:-DEFAULT. The default also replaces an empty variable. */
+/* VAR or VAR:-DEFAULT, also after "env:". The default also replaces an empty variable. */
 static int expand_var(const char *p, const char *end, struct cg_buf *b, json_t *values, const char *where,
                       struct cg_err *err)
 {
@@ -171,7 +171,7 @@ static int expand_var(const char *p, const char *end, struct cg_buf *b, json_t *
         char name[256];
         size_t n;
 
-        if (!fallback && end - p > 4 && strncmp(p, "env:", 4) == 0)
+        if (fallback != p + 3 && end - p > 4 && strncmp(p, "env:", 4) == 0)
                 p += 4;
         n = (size_t)((fallback ?: end) - p);
         if (n >= sizeof(name))

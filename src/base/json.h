@@ -34,7 +34,7 @@ static inline const char *cg_json_text_of(const json_t *o, const char *key)
         return json_string_value(json_object_get(o, key)) ?: "";
 }
 
-/* Compact text, ASCII when @ascii; NULL: no memory (or text that cannot be JSON). Caller frees. */
+/* Compact ASCII text; NULL: no memory (or text that cannot be JSON). Caller frees. */
 char *cg_json_text(const json_t *j, size_t *len);
 
 /*

@@ -120,6 +120,7 @@ def test_defaults_of_variables(run: Run, good: dict) -> None:
         ("${CG_T:-%s}", {"CG_T": ""}),
         ("${CG_T:-/none}", {"CG_T": command}),
         ("${env:CG_T}", {"CG_T": command}),
+        ("${env:CG_T:-/none}", {"CG_T": command}),
     ):
         if "%s" in text:
             text = text % command
