@@ -16,7 +16,7 @@ from typing import Any, TypedDict
 
 from cellgate import aio
 from cellgate._errors import CellgateError, InvalidArgumentError, LimitExceededError, UnsupportedError
-from cellgate._events import Reply
+from cellgate._events import Reply, Status
 from cellgate._imports import permitted
 from cellgate._session import Completed, Session
 
@@ -154,13 +154,16 @@ def _steps(
     }
     found = _read((yield "exec", json.dumps(request).encode()), language)
     # A name that the code does not define may be a variable of the session: an import would replace it.
-    variables = list(found["fixes"])[_LOOKUPS:]
-    for name in list(found["fixes"])[:_LOOKUPS]:
+    variables, unknown = [], list(found["fixes"])
+    for name in unknown[:_LOOKUPS]:
         reply: Reply = yield "request", {"names": [name], "lossy": True}
+        if reply.status is Status.TIMEOUT:  # the next one would wait for it
+            break
+        unknown.remove(name)
         if reply.content.get("ename") != "NameError":
             variables.append(name)
-    if variables:
-        request["names"] = [*names, *variables]
+    if variables or unknown:
+        request["names"] = [*names, *variables, *unknown]
         found = _read((yield "exec", json.dumps(request).encode()), language)
     fixed = found.get("fixed_code")
     valid = not any(issue["severity"] == "error" for issue in found["issues"])
@@ -188,8 +191,9 @@ def _read(done: Completed, language: str) -> dict[str, Any]:
             and all(isinstance(i[k], int if k in ("line", "col") else str) for k in i)
             for i in found["issues"]
         )
-        lists = [found["issues"], *found["fixes"].values()]
-        good = good and all(isinstance(x, list) for x in lists) and isinstance(found["analysis"], dict)
+        good = good and isinstance(found["issues"], list) and isinstance(found["analysis"], dict)
+        good = good and all(isinstance(x, list) for x in found["fixes"].values())
+        good = good and all(isinstance(s, str) for x in found["fixes"].values() for s in x)
         good = good and isinstance(found.get("fixed_code", ""), str)
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         good = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -141,6 +142,35 @@ def test_variables_of_the_session_are_no_missing_imports(session: Any) -> None:
     assert check(session, code)["fixed_code"] is None
     session.run("del string")
     assert check(session, code, names=["string"])["fixed_code"] is None
+
+
+def test_a_variable_that_never_answers(package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lookup of the next one would wait for it without end."""
+    import cellgate
+
+    monkeypatch.setattr("cellgate.validate.CHECK_SECONDS", 3.0)
+    deaf = "class Deaf:\n def __repr__(self):\n  while True:\n   try: time.sleep(9)\n   except BaseException: pass"
+    with cellgate.Session(tmp_path) as s:
+        s.run(f"import time\n{deaf}\njson = re = Deaf()").check()
+        asked, request = [], s.request
+        monkeypatch.setattr(s, "request", lambda *args, **more: asked.append(args) or request(*args, **more))
+        assert check(s, "json.dumps(1), re.escape('x')")["verdict"] == "pass" and len(asked) == 1
+
+
+def test_forged_results() -> None:
+    from cellgate import CellgateError
+    from cellgate._session import Completed
+    from cellgate.validate import _read
+
+    good: dict[str, Any] = {"issues": [], "fixes": {"json": ["import json"]}, "analysis": {}}
+    for forged in ({}, {"fixes": {"json": [1]}}, {"fixes": {"json": "x"}}, {"issues": {}}, {"fixed_code": None}):
+        done = Completed(0)
+        done._parts = [(False, json.dumps({**good, **forged}).encode())]
+        if not forged:
+            assert _read(done, "python") == good
+            continue
+        with pytest.raises(CellgateError, match="could not be checked"):
+            _read(done, "python")
 
 
 def test_many_names(session: Any) -> None:
