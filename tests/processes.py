@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -28,14 +29,11 @@ def gate(folder: Path, name: str = "go") -> Callable[[], None]:
 
 def children(pid: int) -> list[int]:
     """Children of all threads; none if the process has ended."""
-    try:
-        return [
-            int(p)
-            for t in os.listdir(f"/proc/{pid}/task")
-            for p in Path(f"/proc/{pid}/task/{t}/children").read_text().split()
-        ]
-    except OSError:
-        return []
+    found: list[int] = []
+    for thread in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # the thread has ended, and others have its children
+            found += map(int, thread.read_text().split())
+    return found
 
 
 def descendants(pid: int) -> list[int]:

@@ -15,12 +15,20 @@ from processes import by_age, children, gate
 SERVER = Path(__file__).parent / "echo_server.py"
 ANY = {"name": "any", "inputSchema": {"type": "object", "properties": {}}}
 PRELUDE = """
-import ctypes, os, subprocess, sys
+import ctypes, os, subprocess, sys, threading
 from mcptools.echo import echo
 from mcptools.host import any as function
 libc = ctypes.CDLL(None)
 links = {f: f"/proc/self/fd/{f}" for f in range(3, 100)}
 wake_fd = min(f for f, link in links.items() if os.path.exists(link) and "eventfd" in os.readlink(link))
+def runs(thread):
+    with open(f"/proc/self/task/{thread}/stat") as stat:
+        return stat.read().rpartition(")")[2].split()[0] == "R"
+def fall_asleep():
+    os.dup2(os.eventfd(0), wake_fd, inheritable=False)
+    others = [t for t in os.listdir("/proc/self/task") if int(t) != threading.get_native_id()]
+    while any(map(runs, others)):
+        pass
 """
 QUESTIONS = {
     "tool": "echo.run(text='x')",
@@ -30,8 +38,9 @@ QUESTIONS = {
     "program of a fork": "sys.stdout.flush(); os.waitpid(os.fork() or os.execv('/bin/true', ['true']), 0)",
 }
 
-# The kernel's thread for input and output waits for an event that nobody sends any more, until a message arrives.
-ASLEEP = "os.dup2(os.eventfd(0), wake_fd, inheritable=False)\n"
+# The kernel's thread for input and output waits for an event that nobody sends any more, until a message arrives: from
+# when it has handed over this cell.
+ASLEEP = "fall_asleep()\n"
 
 
 @pytest.fixture(scope="module")
