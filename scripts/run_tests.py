@@ -586,7 +586,7 @@ def step_lint_c(opt: argparse.Namespace) -> Tally:
     checked = [f for f in (REPO / "src", REPO / "examples") if chosen is None]
     checked += [f for f in c_sources() if chosen is not None and f in chosen and f.parts[len(REPO.parts)] != "bench"]
     config = [REPO / "scripts/cppcheck.supp", REPO / "scripts/cppcheck.cfg"]
-    # What it has found in files that have not changed since.
+    # Its findings in files that have not changed since.
     known = DEPS / "cppcheck" / hashlib.sha256(b"".join(f.read_bytes() for f in config)).hexdigest()[:16]
     known.mkdir(parents=True, exist_ok=True)
     cppcheck = [
